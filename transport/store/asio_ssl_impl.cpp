@@ -1,2 +1,2 @@
-// Asio's TLS, compiled once: it is not in cairn_net, whose other users have none.
+// Asio's TLS code, compiled once. It is not in cairn_net, whose other users need no TLS.
 #include <boost/asio/ssl/impl/src.hpp>

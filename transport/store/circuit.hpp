@@ -6,19 +6,19 @@
 
 namespace cairn {
 
-// Whether something that failed is left alone: for 0.1 s, then for twice as long each time, 5 s at
-// most. Not thread-safe.
+// Pauses requests after a failure: for 0.1 s, then twice as long each time, up to 5 s. Not
+// thread-safe.
 class Circuit {
  public:
   using Clock = std::chrono::steady_clock;
 
   bool is_open() const { return Clock::now() < open_until_; }
   Clock::time_point open_until() const { return open_until_; }
-  // What fails while it is open is the same failure.
+  // A failure during the pause counts as the same failure.
   void failed(std::minstd_rand& random) {
     if (is_open()) return;
     pause_ = std::clamp(pause_ * 2, kFirstPause, kLongestPause);
-    // Not all servers of a fleet at the same moment.
+    // Spreads the retries of a fleet's servers.
     std::uniform_real_distribution<double> jitter(0.75, 1.25);
     open_until_ =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(pause_ * jitter(random));

@@ -22,10 +22,10 @@ namespace {
 namespace asio = boost::asio;
 using Clock = std::chrono::steady_clock;
 
-// Servers that are known at a time: what the store names is not bounded by this side. The one that
-// was asked longest ago gives its place to the next.
+// Servers known at a time, because the store may name any number. The least recently used one is
+// replaced.
 constexpr std::size_t kMaxPeers = 4'096;
-// One that nothing was asked of for so long has gone, for all that is known here.
+// A server without requests for this long is forgotten.
 constexpr std::chrono::minutes kIdle = NodeDurations::kIdle;
 
 struct Peer {
@@ -34,7 +34,7 @@ struct Peer {
   std::vector<std::shared_ptr<PeerLink>> links;
   Circuit circuit;
   std::string last_error = {};
-  Clock::time_point asked = {};  // last
+  Clock::time_point asked = {};  // time of the last request
   std::list<Peer*>::iterator turn = {};
   bool is_leaving = false;
 
@@ -122,10 +122,11 @@ class HttpPeers final : public BlockPeers {
     }
     PeerLink* const link = link_of(peer);
     if (link != nullptr) return link;
-    return Error{ErrorCode::unavailable, peer.name + " is left alone: " + peer.last_error};
+    return Error{ErrorCode::unavailable,
+                 peer.name + " is paused after a failure: " + peer.last_error};
   }
 
-  // What the server says of itself counts for it, what it says of the block for that alone.
+  // Errors about the server itself pause it; errors about a block do not.
   Result<std::size_t> taken(Peer& peer, const PeerLink::Answer& answer) {
     const bool refuses = answer.status == 401 || answer.status == 403 || answer.status == 421;
     if (refuses) {
@@ -169,7 +170,7 @@ class HttpPeers final : public BlockPeers {
     const bool is_unix = !url->address.unix_path.empty();
     if (settings_.needs_tls && !url->tls && !(is_unix && !socket_owners_.empty())) {
       return Error{ErrorCode::malformed,
-                   server + " is not https://, which shared.peer.ca asks for"};
+                   server + " is not https://, which shared.peer.ca requires"};
     }
     forget_gone();
     if (peers_.size() >= kMaxPeers) {
@@ -186,8 +187,8 @@ class HttpPeers final : public BlockPeers {
     return peer;
   }
 
-  // Those that nobody asks any more, and where all places are taken the one that was asked longest
-  // ago of those that are asked nothing now.
+  // Forgets servers without recent requests. If all places are taken, also forgets the least
+  // recently used ones that are idle.
   void forget_gone() {
     const Clock::time_point now = Clock::now();
     for (auto at = turns_.begin(); at != turns_.end();) {
@@ -208,7 +209,8 @@ class HttpPeers final : public BlockPeers {
     servers_.erase(peer.name);
   }
 
-  // The one with the least to do; null while the server is left alone.
+  // Returns the connection with the fewest requests; null during the server's pause after a
+  // failure.
   PeerLink* link_of(Peer& peer) {
     std::shared_ptr<PeerLink>* best = &peer.links.front();
     for (auto& link : peer.links) {
@@ -276,17 +278,17 @@ class HttpPeers final : public BlockPeers {
   const PeerSettings settings_;
   const std::unique_ptr<asio::ssl::context> tls_;
   const std::vector<uid_t> socket_owners_;
-  // The thread's own.
+  // Only for the thread:
   asio::io_context io_{1};
   std::map<std::string, std::shared_ptr<Peer>> peers_;
-  std::list<Peer*> turns_;  // the one that was asked longest ago first
+  std::list<Peer*> turns_;  // least recently used first
   bool stopping_ = false;
   std::minstd_rand random_{std::random_device{}()};
 
   mutable Mutex mutex_;
-  Stats stats_ CAIRN_GUARDED_BY(mutex_);  // but for its servers
+  Stats stats_ CAIRN_GUARDED_BY(mutex_);  // without its servers
   NodeDurations by_server_ CAIRN_GUARDED_BY(mutex_);
-  // Nobody says when one is no longer left alone.
+  // open_until is a time, because the end of a pause is not reported.
   struct Told {
     std::string last_error;
     Clock::time_point open_until;
@@ -294,7 +296,7 @@ class HttpPeers final : public BlockPeers {
   std::map<std::string, Told> servers_ CAIRN_GUARDED_BY(mutex_);
   DurationHistogram durations_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  Thread thread_;  // last: it uses all the others
+  Thread thread_;  // last: it uses all other members
 };
 
 }  // namespace

@@ -16,19 +16,20 @@ namespace cairn {
 
 struct PeerSettings {
   WireTls tls = {.section = "shared.peer"};
-  // Only https:// is asked, and sockets of `unix_users`: whoever writes into the store cannot have
-  // the token sent to a server that nobody vouches for.
+  // Only use https:// and Unix sockets of `unix_users`. Otherwise anyone who can write to the store
+  // could have the token sent to any server.
   bool needs_tls = false;
-  // Whose Unix sockets are asked; without `needs_tls` those of this process's own user too.
+  // Owners of the Unix sockets to use. Without `needs_tls`, also this process's own user.
   std::vector<uid_t> unix_users = {};
   std::string token = {};  // empty: none
   std::uint32_t connections = 2;
   std::uint32_t timeout_ms = 1'000;
-  std::uint32_t max_queued = 256;  // reads that wait for a server's connections
+  std::uint32_t max_queued = 256;  // reads waiting per server
 };
 
-// A server that fails is left alone as a store's node is. It has a thread of its own. unavailable
-// where a file of `settings.tls` cannot be used.
+// Reads from other servers on a separate thread. Pauses after a server's failure as for a store's
+// node (Circuit). Errors: not_found or malformed if a file of `settings.tls` cannot be
+// used.
 Result<std::unique_ptr<BlockPeers>> make_http_peers(PeerSettings settings);
 
 }  // namespace cairn

@@ -12,22 +12,22 @@
 
 namespace cairn {
 
-// Of a look's share of its 2 ms, of a value over a busy network, of a time-out: few, as there is a
-// histogram for each node and operation.
+// A probe's share of 2 ms, a value over a busy network, a time-out. Only a few bounds, because each
+// node and operation has its own histogram.
 inline constexpr std::array<std::uint64_t, 7> kNodeBoundsUs = {250,    1'000,   2'500,    10'000,
                                                                50'000, 250'000, 1'000'000};
 using NodeHistogram = Histogram<kNodeBoundsUs>;
 
-// How long each node takes over what it is asked, by operation. Not thread-safe.
+// How long each node takes per operation. Not thread-safe.
 class NodeDurations {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Ten series for each of their operations in use, of which there are four at most: 2,560. Nodes
-  // beyond them are told of together.
+  // Nodes with their own series, ten per operation in use. With at most four operations that is
+  // 2,560. Further nodes share one entry.
   static constexpr std::size_t kMaxToldApart = 64;
   static constexpr const char* kOthers = "other";
-  // One that nothing was asked of for so long gives its place to the next one beyond.
+  // A node without requests for this long gives its entry to the next further node.
   static constexpr std::chrono::minutes kIdle{10};
 
   struct Request {
@@ -37,14 +37,14 @@ class NodeDurations {
     Clock::time_point ended;
   };
   void record(const Request& request);
-  // It is a node no more.
+  // The node has left.
   void forget(const std::string& node) { nodes_.erase(node); }
 
   struct OfNode {
     std::string node;
     std::array<NodeHistogram::Snapshot, kNumStoreOperations> operations;
   };
-  std::vector<OfNode> snapshot() const;  // the others last
+  std::vector<OfNode> snapshot() const;  // kOthers comes last
 
  private:
   struct Entry {

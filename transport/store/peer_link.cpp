@@ -16,12 +16,12 @@ namespace asio = boost::asio;
 namespace beast_http = boost::beast::http;
 using boost::system::error_code;
 
-// An answer that takes so many time-outs is given up, though some of it still comes: its memory is
+// A response that takes this many time-outs is given up even if bytes still arrive: its memory is
 // needed again.
 constexpr int kMostTimeouts = 10;
-// Before an answer: 100 and its like, which nobody here asked for.
+// Responses with status 1xx before the final one.
 constexpr int kMaxInterimHeads = 8;
-// A refusal is some hundred bytes long. What is longer is not read to its end.
+// An error response has some hundred bytes. A longer one is not read to its end.
 constexpr std::uint64_t kMaxSkippedBytes = 64 * 1024;
 
 }  // namespace
@@ -103,7 +103,8 @@ void PeerLink::took(std::size_t bytes) {
   last_byte_ = std::chrono::steady_clock::now();
   end_ += bytes;
   if (!current_) {
-    return fail({ErrorCode::unavailable, options_.address.text() + " answered what nobody asked"});
+    return fail(
+        {ErrorCode::unavailable, options_.address.text() + " sent a response to no request"});
   }
   if (skip_bytes_ > 0) return read_body();
   take_head();
@@ -113,7 +114,7 @@ void PeerLink::take_head() {
   beast_http::response_parser<beast_http::empty_body> parser;
   parser.header_limit(static_cast<std::uint32_t>(buffer_.size()));
   parser.body_limit(boost::none);
-  parser.skip(true);  // the body is read here, into its place
+  parser.skip(true);  // read_body() reads the body into its memory
   error_code failed;
   const std::size_t head_bytes = parser.put(asio::const_buffer(buffer_.data(), end_), failed);
   if (failed == beast_http::error::need_more) return read_more();
@@ -125,7 +126,8 @@ void PeerLink::take_head() {
   std::memmove(buffer_.data(), buffer_.data() + head_bytes, end_);
   if (parser.get().result_int() / 100 == 1) {
     if (++interim_heads_ > kMaxInterimHeads) {
-      return fail({ErrorCode::unavailable, options_.address.text() + " puts off its answer"});
+      return fail(
+          {ErrorCode::unavailable, options_.address.text() + " sent too many interim responses"});
     }
     return end_ > 0 ? take_head() : read_more();
   }
@@ -135,7 +137,7 @@ void PeerLink::take_head() {
   const auto length = parser.content_length();
   if (!length) {
     return fail(
-        {ErrorCode::unavailable, options_.address.text() + " answered without saying how much"});
+        {ErrorCode::unavailable, options_.address.text() + " sent a response without its length"});
   }
   if (answer_.status == 200 && *length <= total_bytes(current_->into) &&
       *length % current_->part_bytes == 0) {
@@ -185,7 +187,7 @@ void PeerLink::read_body() {
           link->read_body();
         });
   }
-  // The end of a write may be told after the answer to it.
+  // The response may arrive before the end of the write is reported.
   if (is_writing_) {
     has_answer_ = true;
     return;
@@ -198,11 +200,11 @@ void PeerLink::end_current() {
   ++answers_;
   Request done = std::move(*current_);
   current_.reset();
-  // Bytes that nobody asked for would be taken for the next answer.
+  // Extra bytes would be taken for the next response.
   const bool goes_on = keeps_alive_ && end_ == 0;
   const Answer answer = answer_;
   if (goes_on) {
-    // The server has the next one to do while this one is looked at.
+    // The server processes the next request while the caller handles this response.
     read_more();
     send_next();
   }
@@ -234,8 +236,7 @@ void PeerLink::watch_silence() {
 
 void PeerLink::fail(const Error& why) { end({why}, false); }
 
-// What has not been begun may always be asked for elsewhere; what was sent, only where the server
-// closed a connection that it had kept.
+// Requests may be repeated only if the server closed a connection that it had kept open.
 void PeerLink::end(End end, bool may_repeat) {
   if (std::exchange(has_ended_, true)) return;
   const auto keep = shared_from_this();
@@ -258,7 +259,7 @@ void PeerLink::end(End end, bool may_repeat) {
   current_.reset();
   for (Request& request : std::exchange(waiting_, {})) sort_out(std::move(request));
   if (may_repeat) end.failure.reset();
-  // First: who is told of a failure finds the server left alone.
+  // Call this first, so that the server is already paused when a request reports the failure.
   options_.ended(end);
   for (Request& request : failed) request.done(why);
 }

@@ -16,12 +16,12 @@
 
 namespace cairn {
 
-// A connection to a server and the requests on it, one after the other. For the thread of its
-// io_context. It connects when it is made, and is of no use any more once `ended` was called, once,
-// before the requests that fail with it are told.
+// A connection to a server, which runs its requests one after the other. Only for its io_context's
+// thread. It connects when created. After `ended` has run, once, it cannot be used any more; the
+// requests that fail with it complete after that.
 class PeerLink : public std::enable_shared_from_this<PeerLink> {
  public:
-  // How it ended: a server closes what is idle, which is no failure of its.
+  // No failure if the server closed an idle connection.
   struct End {
     std::optional<Error> failure = {};
   };
@@ -29,7 +29,7 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
     boost::asio::io_context& io;
     boost::asio::ssl::context* tls = nullptr;
     WireAddress address;
-    std::vector<uid_t> unix_owners = {};  // of sockets that it may be
+    std::vector<uid_t> unix_owners = {};  // whose Unix sockets are accepted
     std::chrono::milliseconds timeout;
     UniqueFunction<void(const End&)> ended;
   };
@@ -37,20 +37,20 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
 
   struct Answer {
     unsigned status = 0;
-    // 200, and whole parts that there is memory for: they are there.
+    // Set if the status is 200 and whole parts arrived that fit into memory.
     std::optional<std::size_t> parts = {};
   };
   struct Request {
-    std::string text;         // head and body
-    std::vector<iovec> into;  // its memory until `done`
+    std::string text;         // the complete request
+    std::vector<iovec> into;  // must stay valid until `done`
     std::uint64_t part_bytes = 0;
     UniqueFunction<void(Result<Answer>)> done = {};
     bool is_repeated = false;
   };
   void send(Request request);
   std::size_t queued() const { return waiting_.size() + (current_ ? 1 : 0); }
-  // What was asked for on a connection that the server was closing, and has not been answered with
-  // a byte: it may be asked for again. To be taken when this has ended.
+  // Requests that got no byte of a response because the server was closing the connection. They may
+  // be repeated. Call it when this has ended.
   std::vector<Request> take_unanswered() { return std::move(unanswered_); }
   void fail(const Error& why);
 
@@ -75,18 +75,18 @@ class PeerLink : public std::enable_shared_from_this<PeerLink> {
   bool is_ready_ = false;
   bool has_ended_ = false;
   bool keeps_alive_ = true;
-  int interim_heads_ = 0;  // before the answer
+  int interim_heads_ = 0;  // 1xx responses before the final one
   std::uint64_t answers_ = 0;
   std::deque<Request> waiting_;
   std::optional<Request> current_;
   Answer answer_;
   bool is_writing_ = false;
-  bool has_answer_ = false;  // all of it, while the request is still being told as sent
+  bool has_answer_ = false;  // complete, before the end of the write is reported
   std::vector<boost::asio::const_buffer> writing_;
-  std::array<char, 16'384> buffer_;  // what has come and was not taken yet
+  std::array<char, 16'384> buffer_;  // received bytes that are not processed yet
   std::size_t end_ = 0;
   std::vector<boost::asio::mutable_buffer> body_rest_;
-  std::uint64_t skip_bytes_ = 0;  // of a body that nobody wants
+  std::uint64_t skip_bytes_ = 0;  // rest of a body to be ignored
   std::vector<Request> unanswered_;
 };
 

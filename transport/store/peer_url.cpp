@@ -18,16 +18,16 @@ Result<PeerUrl> read_peer_url(std::string_view url) {
   if (url.starts_with(kUnix)) {
     PeerUrl result;
     result.address.unix_path = url.substr(kUnix.size());
-    if (!is_socket_path(result.address.unix_path)) return wrong("has no absolute path of a socket");
+    if (!is_socket_path(result.address.unix_path)) return wrong("needs an absolute socket path");
     return result;
   }
   const bool tls = url.starts_with(kTls);
   if (!tls && !url.starts_with(kPlain)) {
-    return wrong("is no http://HOST[:PORT], nor https://HOST[:PORT]");
+    return wrong("is not http://HOST[:PORT] or https://HOST[:PORT]");
   }
   std::string_view rest = url.substr(tls ? kTls.size() : kPlain.size());
   if (rest.ends_with('/')) rest.remove_suffix(1);
-  // Nothing else goes into a Host field and a request's first line.
+  // The rest goes into a Host field, so it may be nothing but a host and a port.
   if (rest.find_first_of("/?#@ \t\r\n") != std::string_view::npos) {
     return wrong("has more than a host and a port");
   }

@@ -12,7 +12,7 @@ struct PeerUrl {
   WireAddress address;
   bool tls = false;
 };
-// malformed.
+// Error: malformed.
 Result<PeerUrl> read_peer_url(std::string_view url);
 
 }  // namespace cairn

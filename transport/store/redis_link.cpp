@@ -19,26 +19,25 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Kind = RedisReply::Kind;
 
-// An answer that takes so many time-outs is given up, though some of it still comes: its memory is
-// needed again, and who waits for it does not wait for ever.
+// A reply that takes this many time-outs is given up even if bytes still arrive: its memory is
+// needed again, and a caller must not wait without end.
 constexpr int kMaxTimeouts = 10;
-// A value that nobody wants is read to its end where it is no longer than this, or than the one
-// that was asked for.
+// A value of the wrong size is read and ignored up to this size, or up to the expected size.
 constexpr std::uint64_t kMaxSkippedValueBytes = 64 * 1024;
-// Commands that go with one call: what a match asks for at once.
+// Commands per write: those of one match.
 constexpr std::size_t kMaxGathered = 512;
-// Values that a node is asked for on one connection before the last two have come. It makes each
-// answer when it reads the request, and what waits there for its turn is in no processor's cache
-// any more when it is sent: at 512 KiB a node took twice its time for a value.
+// Bytes of values requested at once on one connection; two values always may be. A node prepares a
+// reply when it reads the request. Replies that wait long leave the CPU cache before they are sent:
+// at 512 KiB a value took twice as long.
 constexpr std::uint64_t kMaxAskedBytes = 1ull << 20;
 
-// What a node says of an error is shown to people.
+// Length of a node's error text that is shown to people.
 constexpr std::size_t kMaxErrorBytes = 256;
 
 std::string error_text(std::string_view text) { return printable(text.substr(0, kMaxErrorBytes)); }
 
-// hiredis makes answers of these, so that each is bounded before its memory is taken. A list grows
-// as its elements come: what its header says is not believed.
+// Creates replies for hiredis. Each is limited before its memory is allocated. A list grows with
+// its elements, because its header is not trusted.
 RedisReply* new_reply(const redisReadTask* task) {
   if (task->parent == nullptr) return new RedisReply;
   return &static_cast<RedisReply*>(task->parent->obj)->list.emplace_back();
@@ -149,7 +148,7 @@ void RedisLink::authenticate() {
     if (!reply || !reply->is_error()) return;
     fail({ErrorCode::unavailable, options_.node.text() + ": " + reply->text});
   };
-  // What comes behind it is refused by the node where it is.
+  // If the login fails, the node refuses the commands after it.
   waiting_.push_front(std::move(login));
 }
 
@@ -262,7 +261,7 @@ void RedisLink::take_replies() {
 }
 
 void RedisLink::fail_for_more() {
-  fail({ErrorCode::unavailable, options_.node.text() + " answers more than was asked for"});
+  fail({ErrorCode::unavailable, options_.node.text() + " sent more than was requested"});
 }
 
 bool RedisLink::may_have(std::size_t elements) {
@@ -290,7 +289,7 @@ bool RedisLink::take_line() {
   };
   if (line.empty() || sent_.empty()) return broken();
   const std::string_view rest = line.substr(1);
-  if (line.front() == '+' && !sent_.front().into.empty()) return broken();  // no value
+  if (line.front() == '+' && !sent_.front().into.empty()) return broken();  // not a value
   if (line.front() == '+' || line.front() == '-') {
     const bool is_error = line.front() == '-';
     end_first(RedisReply{.kind = is_error ? Kind::error : Kind::text,
@@ -337,7 +336,8 @@ void RedisLink::read_value() {
   if (value_rest_.empty()) {
     reads_value_ = false;
     if (std::memcmp(line_end_.data(), "\r\n", line_end_.size()) != 0) {
-      return fail({ErrorCode::unavailable, options_.node.text() + " sent more than it said"});
+      return fail(
+          {ErrorCode::unavailable, options_.node.text() + " sent more bytes than announced"});
     }
     end_first(RedisReply{.kind = Kind::text});
     if (has_failed_) return;
@@ -357,10 +357,10 @@ void RedisLink::read_value() {
 
 void RedisLink::end_first(Result<RedisReply> reply) {
   if (sent_.empty() || early_reply_) {
-    return fail({ErrorCode::unavailable, options_.node.text() + " answered what nobody asked"});
+    return fail({ErrorCode::unavailable, options_.node.text() + " sent a reply to no command"});
   }
-  // The end of a write may be told after the answer to it, and its memory is the socket's until
-  // then.
+  // The reply may arrive before the end of the write is reported. Until then the socket uses the
+  // command's memory.
   if (is_writing_ && sent_.size() == 1) {
     early_reply_.emplace(std::move(reply));
     return;
@@ -403,7 +403,7 @@ void RedisLink::fail(const Error& why) {
   options_.place.reset();
   std::deque<Command> commands = std::exchange(sent_, {});
   std::ranges::move(std::exchange(waiting_, {}), std::back_inserter(commands));
-  // First: who is told of a failure finds the node left alone.
+  // Call this first, so that the node is already paused when a command reports the failure.
   options_.ended(why);
   for (Command& command : commands) command.done(why);
 }

@@ -21,13 +21,13 @@
 
 namespace cairn {
 
-// One connection to a node and the commands on it, in order, as many at once as there are. For the
-// thread of its io_context. It connects when it is made, and is of no use any more once it has
-// failed: `ended` is then called, once, before the commands that fail with it are told.
+// A connection to a node. Commands are pipelined and complete in order. Only for its io_context's
+// thread. It connects when created. After a failure it cannot be used any more: it calls `ended`
+// once, and then the commands fail.
 class RedisLink : public std::enable_shared_from_this<RedisLink> {
  public:
-  // Replies to what is small are read by hiredis. Values are read into their memory without another
-  // copy, and nothing but a value or a line may come on such a link.
+  // commands: hiredis parses the replies. values: values are read into their memory without another
+  // copy; only values and single lines are accepted.
   enum class Carries : std::uint8_t { commands, values };
   struct Options {
     boost::asio::io_context& io;
@@ -35,36 +35,36 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
     const RedisSettings& settings;
     WireAddress node;
     Carries carries = Carries::commands;
-    // Given back once it is connected, or has failed.
+    // Released once the connection is established or has failed.
     std::shared_ptr<void> place = {};
     UniqueFunction<void(const Error&)> ended;
   };
   static std::shared_ptr<RedisLink> open(Options options);
   ~RedisLink();
 
-  // The most that a node may answer. Its connection ends where more comes, while it comes: a node
-  // is believed no more than what it stores.
+  // Limits of a reply, because the node is not trusted. The connection fails as soon as a reply
+  // exceeds them.
   struct Most {
-    std::size_t bytes = 1'024;  // a number, or a line
-    std::size_t elements = 0;   // of all lists in it
+    std::size_t bytes = 1'024;  // enough for a number or a line
+    std::size_t elements = 0;   // of all lists in the reply
   };
   struct Command {
-    std::string head;               // up to the value
-    std::vector<iovec> value = {};  // the caller's until `done`
-    std::string tail = {};          // behind it
-    std::vector<iovec> into = {};   // where a value that is answered goes; as `value`
-    Most most = {};                 // of what is no value
+    std::string head;               // everything before the value
+    std::vector<iovec> value = {};  // must stay valid until `done`
+    std::string tail = {};          // everything after the value
+    std::vector<iovec> into = {};   // memory for a value in the reply; must stay valid until `done`
+    Most most = {};                 // for replies other than a value
     UniqueFunction<void(Result<RedisReply>)> done = {};
-    std::chrono::steady_clock::time_point sent_at = {};  // the link's own
+    std::chrono::steady_clock::time_point sent_at = {};  // only the link uses it
   };
   void send(Command command);
   std::size_t queued() const { return waiting_.size() + sent_.size(); }
-  // Everything on it fails so.
+  // Closes the connection; all commands fail with `why`.
   void fail(const Error& why);
-  // Of one that has failed: nothing is wrong with its node. A value was too long to be read to its
-  // end, and may be what another program has written.
+  // After a failure: true if the node itself is fine. It sent a value that is too long to skip,
+  // perhaps written by another program.
   bool spares_node() const { return spares_node_; }
-  // For what reads an answer: whether it may have so many elements more.
+  // For the reply parser: counts list elements and returns whether the limit allows them.
   bool may_have(std::size_t elements);
 
  private:
@@ -78,7 +78,7 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   void read_more();
   void read_value();
   void took(std::size_t bytes);
-  bool take_line();  // false: more has to be read first
+  bool take_line();  // false: needs more bytes
   void take_replies();
   void end_first(Result<RedisReply> reply);
   void watch_silence();
@@ -92,30 +92,30 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   bool has_failed_ = false;
   bool spares_node_ = false;
   std::deque<Command> waiting_;
-  std::deque<Command> sent_;       // or being sent, the last one
-  std::uint64_t asked_bytes_ = 0;  // values that are answers to those
+  std::deque<Command> sent_;       // the last one may still be being sent
+  std::uint64_t asked_bytes_ = 0;  // size of the values that sent_ asks for
   bool is_writing_ = false;
   std::optional<Result<RedisReply>> early_reply_;
   std::vector<boost::asio::const_buffer> writing_;
-  // What has come and was not taken yet.
+  // Received bytes that are not processed yet.
   std::array<char, 16'384> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::vector<boost::asio::mutable_buffer> value_rest_;  // of a value that is being read
+  std::vector<boost::asio::mutable_buffer> value_rest_;  // not yet read, of the current value
   std::array<char, 2> line_end_{};
   bool reads_value_ = false;
-  std::uint64_t skip_bytes_ = 0;  // of a value that nobody wants
+  std::uint64_t skip_bytes_ = 0;  // rest of a value to be ignored
   struct FreeReader {
     void operator()(void* reader) const;
   };
-  std::unique_ptr<void, FreeReader> reader_;  // hiredis'; of commands
-  std::size_t answer_bytes_ = 0;              // of the answer that is being read, and behind it
+  std::unique_ptr<void, FreeReader> reader_;  // hiredis, for commands
+  std::size_t answer_bytes_ = 0;              // of the current reply, and received bytes after it
   std::size_t answer_elements_ = 0;
 };
 
-// A command as Redis reads it, of words.
+// Encodes a command for Redis.
 std::string redis_command(std::initializer_list<std::string_view> words);
-// SET with a value that is not a part of the text: put between head and tail.
+// Encodes a SET. The value itself goes between head and tail.
 struct RedisSet {
   std::string_view name;
   std::uint64_t value_bytes = 0;

@@ -20,12 +20,12 @@ Result<RedisSettings> redis_settings_from(std::string_view url) {
   } else if (rest.starts_with("redis://")) {
     rest.remove_prefix(8);
   } else {
-    return malformed(url, "is no redis://HOST[:PORT][,HOST[:PORT]...], nor rediss://");
+    return malformed(url, "is not redis://HOST[:PORT][,HOST[:PORT]...] or rediss://");
   }
   if (rest.find('@') != std::string_view::npos) {
     return Error{ErrorCode::malformed,
-                 "the store's URL has a user or a password: shared.user and shared.password_file "
-                 "are for them"};
+                 "the store's URL contains a user or a password; set shared.user and "
+                 "shared.password_file instead"};
   }
   if (rest.ends_with('/')) rest.remove_suffix(1);
   while (true) {

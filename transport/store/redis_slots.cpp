@@ -8,7 +8,7 @@ namespace {
 
 using Kind = RedisReply::Kind;
 
-// "HOST:PORT"; the host may have colons of its own, or be missing.
+// "HOST:PORT"; the host may contain colons, or be empty.
 std::optional<WireAddress> read_address(std::string_view text, const WireAddress& asked) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;

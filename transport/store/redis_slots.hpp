@@ -12,26 +12,25 @@ namespace cairn {
 
 inline constexpr std::uint32_t kRedisSlots = 16'384;
 
-// The slot of a name in a cluster: CRC16 (XMODEM) of it, or of what stands between its first '{'
-// and the '}' behind that (Redis cluster specification).
+// The slot of a name in a cluster: CRC16 (XMODEM) of the name, or of the text between its first '{'
+// and the next '}' (Redis cluster specification).
 std::uint32_t redis_slot_of(std::string_view name);
 
-// Slots that one node has.
+// Consecutive slots of one node.
 struct RedisSlotRange {
   std::uint32_t first = 0;
-  std::uint32_t last = 0;  // as well
+  std::uint32_t last = 0;  // included
   WireAddress node = {};
 };
-// Of an answer to CLUSTER SLOTS that came from `asked`, whose host stands for one that is not told.
-// Nothing where it is none, where a node has a host or a port that can be none, or where a slot is
-// told of more than once.
+// Reads a reply to CLUSTER SLOTS from node `asked`, whose host replaces a missing one. nullopt if
+// malformed, if a node has an invalid host or port, or if there are more slots than exist.
 std::optional<std::vector<RedisSlotRange>> read_slots(const RedisReply& reply,
                                                       const WireAddress& asked);
-// Of an answer to ROLE: all slots are the primary's.
+// Reads a reply to ROLE. The primary has all slots.
 std::optional<std::vector<RedisSlotRange>> read_role(const RedisReply& reply,
                                                      const WireAddress& asked);
 
-// "MOVED 3999 10.0.0.1:6381" and "ASK 3999 10.0.0.1:6381".
+// A reply "MOVED 3999 10.0.0.1:6381" or "ASK 3999 10.0.0.1:6381".
 struct RedisRedirect {
   bool is_ask = false;
   std::uint32_t slot = 0;

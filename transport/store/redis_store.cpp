@@ -27,21 +27,21 @@ using Clock = std::chrono::steady_clock;
 using Kind = RedisReply::Kind;
 using std::chrono::milliseconds;
 
-// A name may move once more while it is being followed.
+// A slot may move again while a redirect is followed.
 constexpr int kMaxHops = 4;
-// Of those who have a name's value: enough to spread what is read over them.
+// Number of holders per name, minus one: enough to spread the reads.
 constexpr std::string_view kLastHolder = "7";
-// What they say is 1,024 bytes long at the most (SharedHolder), and a score some 16.
+// A holder's text has at most 1,024 bytes (SharedHolder), its score about 16.
 constexpr RedisLink::Most kMostOfHolders{.bytes = 16 * 1024, .elements = 16};
-// Nodes that are known at a time: those of a cluster, and some that they name for a slot.
+// Known nodes: a cluster's, and some that were only named in redirects.
 constexpr std::size_t kMaxNodes = RedisTopology::kMaxNodes + 64;
-// Connections that are being opened at a time. Each takes some 20 us of the thread on which a
-// match's deadline is counted.
+// Connections being opened at a time. Each takes about 20 us of the thread that also counts a
+// match's deadline.
 constexpr std::size_t kMaxConnecting = 64;
-// Questions that wait for a node's answer, of some 500 bytes each; more are refused.
+// Commands waiting for a node's reply, about 500 bytes each. Further ones are refused.
 constexpr std::size_t kMaxCommands = 65'536;
-// Whoever said it longest ago runs out first. A score is when that is, in Unix milliseconds of the
-// store's clock, times four, and the mark.
+// Keeps the holders sorted by expiry. A score is the expiry (Unix ms of the store's clock) times
+// four, plus the mark.
 constexpr std::string_view kAnnounce =
     "local time = redis.call('TIME') "
     "local now = time[1] * 1000 + math.floor(time[2] / 1000) "
@@ -50,26 +50,26 @@ constexpr std::string_view kAnnounce =
     "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then "
     "redis.call('PEXPIRE', KEYS[1], ARGV[2]) end "
     "return 1";
-// Which node has what is asked no more often.
+// Minimum time between two discoveries.
 constexpr milliseconds kDiscoveryPause{250};
-// Between two questions to nodes that have failed.
+// Time between two checks of failed nodes.
 constexpr milliseconds kFailedPause{500};
 
 struct Node;
 
-// One operation on one name, from the call to its answer.
+// One operation on one name, from the call to its end.
 struct Task {
   StoreOperation operation = StoreOperation::probe;
   std::string name;
   std::vector<iovec> memory = {};
   std::uint64_t ttl_ms = 0;
-  bool of_holders = false;  // a probe: who has it, not whether there is a value
+  bool of_holders = false;  // for a probe: finds holders instead of a value
   std::string who = {};
   std::uint8_t mark = 0;
   UniqueFunction<void(Result<bool>, const RedisReply&)> done = {};
   int hops = 0;
   Clock::time_point begun = Clock::now();
-  std::shared_ptr<const Node> asked = {};  // last; null: nobody was, or would take it
+  std::shared_ptr<const Node> asked = {};  // the node it was sent to last; null: not sent
   Clock::time_point asked_at = {};
 
   bool has_value() const {
@@ -114,7 +114,7 @@ bool is_yes(const Task& task, const RedisReply& reply) {
   return task.has_value() ? reply.kind == Kind::text : reply.integer > 0;
 }
 
-// Member and score in turn. What is none of it is passed over.
+// Members and scores alternate. Ignores invalid scores.
 SharedStore::Holders holders_of(const RedisReply& reply) {
   SharedStore::Holders holders;
   for (std::size_t i = 0; i + 1 < reply.list.size(); i += 2) {
@@ -132,8 +132,8 @@ struct Node {
   std::shared_ptr<RedisLink> commands;
   std::vector<std::shared_ptr<RedisLink>> values;
   Circuit circuit;
-  std::string last_error = {};  // of a node that has not answered since
-  bool is_member = false;       // the store has it, or it is where all began
+  std::string last_error = {};  // empty once the node has replied again
+  bool is_member = false;       // it has slots or is a configured endpoint
   bool is_leaving = false;
 
   bool is_idle() const {
@@ -252,7 +252,7 @@ class RedisStore final : public SharedStore {
     };
   }
 
-  // Asks the same of many names, each answer a T, until all have answered or time is up.
+  // Sends the same command for many names, until all have replied or time is up.
   template <class T>
   struct Question {
     std::vector<std::string> names;
@@ -289,7 +289,7 @@ class RedisStore final : public SharedStore {
                 .of_holders = question.of_holders};
       task.done = [state, i, read = question.read](const Result<bool>& there,
                                                    const RedisReply& reply) {
-        if (!state->done) return;  // too late
+        if (!state->done) return;
         if (there) state->answers[i] = read(*there, reply);
         if (--state->left == 0) state->answer();
       };
@@ -405,7 +405,7 @@ class RedisStore final : public SharedStore {
   }
 
   // --- nodes and their connections
-  // Null where too many are known, and all of them are needed.
+  // Returns null if too many nodes are known and all are needed.
   NodePtr node_at(const WireAddress& address) {
     std::string text = address.text();
     if (const auto at = nodes_.find(text); at != nodes_.end()) return at->second;
@@ -424,7 +424,7 @@ class RedisStore final : public SharedStore {
     return std::ranges::find(settings_.endpoints, address) != settings_.endpoints.end();
   }
 
-  // Nodes that the store does not have, as ones that have left it, or that a node named for a slot.
+  // Drops idle nodes that are not members: they have left, or were only named in a redirect.
   void forget_strangers() {
     for (NodePtr& node : slots_) {
       if (node && !node->is_member) node.reset();
@@ -445,11 +445,11 @@ class RedisStore final : public SharedStore {
     }
   }
 
-  // Null while it is left alone.
+  // Returns null during the node's pause after a failure.
   RedisLink* commands_of(Node& node) {
     return opened(node, node.commands, RedisLink::Carries::commands);
   }
-  // The one with the least to do.
+  // The connection with the fewest commands.
   RedisLink* values_of(Node& node) {
     std::shared_ptr<RedisLink>* best = &node.values.front();
     for (auto& link : node.values) {
@@ -492,8 +492,8 @@ class RedisStore final : public SharedStore {
     tell_nodes();
   }
 
-  // A node that nobody has anything for, as a primary that came back as a replica, is known to be
-  // well again too.
+  // A failed node without other requests, such as a primary that returned as a replica, is checked
+  // with PING.
   void ask_failed_soon() {
     if (is_asking_failed_ || stopping_) return;
     is_asking_failed_ = true;
@@ -544,8 +544,7 @@ class RedisStore final : public SharedStore {
     });
   }
 
-  // Asks one node after the other, the endpoints in turn with those that are known, until one
-  // knows.
+  // Asks one node per call, in turn among endpoints and known nodes, until one knows the slots.
   void discover() {
     if (is_discovering_ || stopping_) return;
     is_discovering_ = true;
@@ -590,14 +589,14 @@ class RedisStore final : public SharedStore {
   }
 
   void take_slots(const RedisTopology::Slots& found) {
-    // One that has left the cluster is asked nothing more, unless it is where all began.
+    // A node that left the cluster gets no more requests, unless it is a configured endpoint.
     for (auto& [text, node] : nodes_) node->is_member = is_endpoint(node->address);
     std::vector<NodePtr> nodes;
     for (const WireAddress& address : found.nodes) {
       const NodePtr& node = nodes.emplace_back(node_at(address));
       if (node == nullptr) continue;
       node->is_member = true;
-      commands_of(*node);  // the first match does not wait for a connection
+      commands_of(*node);  // connects now, so that the first match need not wait
     }
     slots_.assign(kRedisSlots, nullptr);
     for (std::size_t slot = 0; slot < kRedisSlots; ++slot) {
@@ -626,7 +625,7 @@ class RedisStore final : public SharedStore {
 
   const RedisSettings settings_;
   const std::unique_ptr<asio::ssl::context> tls_;
-  // The thread's own.
+  // Only for the thread:
   asio::io_context io_{1};
   RedisTopology topology_;
   std::map<std::string, NodePtr> nodes_;
@@ -645,7 +644,7 @@ class RedisStore final : public SharedStore {
   NodeDurations by_node_ CAIRN_GUARDED_BY(mutex_);
   std::array<DurationHistogram, kNumStoreOperations> durations_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  Thread thread_;  // last: it uses all the others
+  Thread thread_;  // last: it uses all other members
 };
 
 }  // namespace

@@ -8,11 +8,11 @@
 
 namespace cairn {
 
-// Values in a Redis or Valkey: one server, the primary of some, or a cluster. It has a thread of
-// its own, connects when it is made and again whenever it has to, and asks which node has what when
-// it begins and whenever a node says or shows that this has changed. A node that fails is left
-// alone for 0.1 s, then for twice as long each time, 5 s at most; what it has is meanwhile
-// unavailable. unavailable where a file of `settings.tls` cannot be used.
+// A store in Redis or Valkey: one server, a primary with replicas, or a cluster. It has a separate
+// thread and reconnects by itself. It discovers which node has which slots at the start, and again
+// when a node reports or shows a change. It pauses requests to a node that fails: for 0.1 s, then
+// twice as long each time, up to 5 s. Meanwhile that node's values are unavailable. Errors:
+// not_found or malformed if a file of `settings.tls` cannot be used.
 Result<std::unique_ptr<SharedStore>> make_redis_store(RedisSettings settings);
 
 }  // namespace cairn

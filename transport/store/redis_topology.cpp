@@ -9,10 +9,10 @@
 namespace cairn {
 namespace {
 
-// A cluster of 1,000 nodes with two replicas each and four ranges a node tells of itself in some
-// 1.4 MB. An element takes 72 bytes here.
+// A cluster of 1,000 nodes, with two replicas each and four ranges per node, sends about 1.4 MB. An
+// element takes 72 bytes here.
 constexpr RedisLink::Most kMostOfCluster{.bytes = 4ull << 20, .elements = 1u << 18};
-// A primary names each of its replicas.
+// A primary lists each of its replicas.
 constexpr RedisLink::Most kMostOfRole{.bytes = 64 * 1024, .elements = 4'096};
 
 RedisTopology::Slots slots_of(const std::vector<RedisSlotRange>& ranges) {
@@ -83,7 +83,7 @@ void RedisTopology::answered_slots(Result<RedisReply> reply) {
   if (!done_) return;
   if (!reply) return finish(std::move(reply).error());
   if (reply->is_error()) {
-    // It is no part of a cluster.
+    // It is not part of a cluster.
     return link_->send(
         {.head = redis_command({"ROLE"}),
          .most = kMostOfRole,
@@ -91,7 +91,7 @@ void RedisTopology::answered_slots(Result<RedisReply> reply) {
   }
   const auto ranges = read_slots(*reply, node_);
   if (!ranges) {
-    return finish(Error{ErrorCode::io_error, node_.text() + " tells of a cluster that is none"});
+    return finish(Error{ErrorCode::io_error, node_.text() + " describes an invalid cluster"});
   }
   finish(slots_of(*ranges));
 }
@@ -101,7 +101,7 @@ void RedisTopology::answered_role(Result<RedisReply> reply) {
   if (!reply) return finish(std::move(reply).error());
   if (reply->is_error()) return finish(Error{ErrorCode::io_error, reply->text});
   const auto ranges = read_role(*reply, node_);
-  if (!ranges) return finish(Error{ErrorCode::io_error, node_.text() + " has no role"});
+  if (!ranges) return finish(Error{ErrorCode::io_error, node_.text() + " sent an invalid role"});
   finish(slots_of(*ranges));
 }
 

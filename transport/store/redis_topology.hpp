@@ -15,26 +15,26 @@
 
 namespace cairn {
 
-// Asks nodes which node has which slots, on a thread and over a connection of its own: an answer
-// that tells of thousands takes milliseconds to be read, in which a match would wait.
+// Finds out which node has which slots, on a separate thread and connection: parsing thousands of
+// slots takes milliseconds, which would delay a match.
 class RedisTopology {
  public:
-  // Redis' own limit of a cluster is 1,000. What more have is nobody's.
+  // Redis' own limit for a cluster is 1,000. Slots of further nodes have no owner.
   static constexpr std::size_t kMaxNodes = 1'024;
   static constexpr std::uint16_t kNobody = UINT16_MAX;
   struct Slots {
-    std::vector<WireAddress> nodes;       // each once
-    std::vector<std::uint16_t> owner_of;  // of each slot: an index of `nodes`, or kNobody
+    std::vector<WireAddress> nodes;       // without duplicates
+    std::vector<std::uint16_t> owner_of;  // per slot: an index into `nodes`, or kNobody
   };
 
-  // `settings` and `tls` (null: plain) outlive it.
+  // Borrows `settings` and `tls` (null: plain); both must outlive it.
   RedisTopology(const RedisSettings& settings, boost::asio::ssl::context* tls);
   ~RedisTopology();
 
-  // unavailable: it is not reached; io_error: what it says is no answer. `done` runs on the thread.
-  // REQUIRES: it has answered what it was asked before.
+  // Asks a node. `done` runs on this object's thread. Errors: unavailable if it is not reached;
+  // io_error for an invalid reply. REQUIRES: the previous call has completed.
   void ask(WireAddress node, UniqueFunction<void(Result<Slots>)> done);
-  // What is asked fails with `cancelled`.
+  // A pending ask() fails with `cancelled`.
   void end();
 
  private:
@@ -51,7 +51,7 @@ class RedisTopology {
   UniqueFunction<void(Result<Slots>)> done_;
   bool has_ended_ = false;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
-  Thread thread_;  // last: it uses all the others
+  Thread thread_;  // last: it uses all other members
 };
 
 }  // namespace cairn

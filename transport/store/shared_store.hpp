@@ -20,9 +20,9 @@ namespace cairn {
 
 enum class StoreOutcome : std::uint8_t {
   done,
-  absent,   // there is no such value; of a write: there was one already
-  refused,  // the store said no: full, loading, no rights
-  failed,   // no answer, or no connection
+  absent,   // no such value; for a write: there was one already
+  refused,  // the store returned an error: full, loading, no rights
+  failed,   // no reply or no connection
 };
 inline constexpr std::size_t kNumStoreOutcomes = 4;
 std::string_view to_string(StoreOutcome outcome);
@@ -37,76 +37,77 @@ struct SharedStoreStats {
   std::array<Operation, kNumStoreOperations> operations;
   struct Node {
     std::string address;
-    bool is_open = false;         // it is not asked for a while, since it failed
-    std::string last_error = {};  // empty: none since it answered last
+    bool is_open = false;         // it failed and gets no requests for a while
+    std::string last_error = {};  // empty: no failure since its last reply
   };
   std::vector<Node> nodes = {};
-  bool is_ready = false;  // it is known which node has which names
-  // From when a node is asked on: what is refused here, or waits for another node, is none of it.
+  bool is_ready = false;  // the slots' nodes are known
+  // Time from sending to the reply. Requests that were refused here or wait for another node do not
+  // count.
   std::vector<NodeDurations::OfNode> by_node = {};
 };
 
-// Values by name in a store that many servers share. Nothing in it is to be believed: who reads a
-// value checks it. Thread-safe; no call waits, and each `done` runs exactly once, on a thread of
-// the store's, which it must not hold up.
-//
-// Errors: unavailable (no node that answers), no_capacity (the store is full), wrong_length (of a
-// value that is read), io_error (what the store said), queue_full, cancelled (the store ends).
+// Values by name in a store that many servers share. Readers must check each value: the store is
+// not trusted. Thread-safe. No call blocks. Each `done` runs exactly once, on the store's thread,
+// which it must not delay.
+// Errors: unavailable (no node replies), no_capacity (the store is full), wrong_length (when
+// reading a value), io_error (the store's own error), queue_full, cancelled (the store is being
+// destroyed).
 class SharedStore {
  public:
   virtual ~SharedStore() = default;
 
-  // Which of the names have a value, as far as that is known after `within`.
+  // Finds out which names have a value, and returns what is known after `within`.
   struct Probe {
     std::vector<std::string> names;
     std::chrono::microseconds within;
   };
   enum class Presence : std::uint8_t { unknown, absent, present };
   virtual void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) = 0;
-  // The value's bytes, which are as many as the memory has; false where there is none. The memory
-  // is the store's until the end.
+  // Reads a value, whose size must be that of `into`. Returns false if there is none. `into` must
+  // stay valid until `done`.
   struct Read {
     std::string name;
     std::vector<iovec> into;
   };
   virtual void read(Read read, UniqueFunction<void(Result<bool>)> done) = 0;
-  // False where the name had a value, which stays.
+  // Writes a value. Returns false if the name has one already, which stays.
   struct Write {
     std::string name;
-    std::vector<iovec> from;   // the store's until the end
-    std::uint64_t ttl_ms = 0;  // 0: for as long as the store keeps it
+    std::vector<iovec> from;   // must stay valid until `done`
+    std::uint64_t ttl_ms = 0;  // 0: until the store evicts it
   };
   virtual void write(Write write, UniqueFunction<void(Result<bool>)> done) = 0;
-  // Whether there is a value; it was used now, and its time to live begins anew.
+  // Marks the value as used and restarts its TTL. Returns whether it exists.
   struct Touch {
     std::string name;
-    std::uint64_t ttl_ms = 0;  // 0: it stays as it is
+    std::uint64_t ttl_ms = 0;  // 0: keep the TTL as it is
   };
   virtual void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) = 0;
-  // Nobody is told of the end.
+  // Erases a value, if any. Does not report the result.
   virtual void erase(std::string name) = 0;
 
-  // --- who has what a name stands for, where it is not here itself
-  // Says so under each name, for so long, as the store measures time; said again, that begins anew.
-  // Those of others that have run out are forgotten. `done` is told how many were said.
+  // --- names whose blocks lie on other servers ("holders")
+  // Registers `who` under each name with a TTL by the store's clock; repeating refreshes it. Also
+  // removes expired holders of these names. `done` gets the number of names that succeeded.
   struct Announce {
     struct Block {
       std::string name;
-      std::uint8_t mark = 0;  // 0 to 3: one who says it of himself
+      std::uint8_t mark = 0;  // 0 to 3: the holder's own mark
     };
     std::vector<Block> blocks;
     std::string who;
     std::uint64_t ttl_ms = 0;
   };
   virtual void announce(Announce announce, UniqueFunction<void(std::size_t)> done) = 0;
-  // Nobody is told of the end.
+  // Removes `who` from the names. Does not report the result.
   struct Withdraw {
     std::vector<std::string> names;
     std::string who;
   };
   virtual void withdraw(Withdraw withdraw) = 0;
-  // Who said it of each name, some of those who said it last, as far as that is known after
-  // `within`. Counts as a probe.
+  // Finds the holders of each name, at most the latest few, and returns what is known after
+  // `within`; nullopt if unknown. Counts as a probe.
   struct Holder {
     std::string who;
     std::uint8_t mark = 0;

@@ -22,22 +22,23 @@ namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using boost::system::error_code;
 
-// A read that waits is woken when so much is there, or all that is to come. With each segment of
-// some 64 KiB both sides wake each other: of blocks of 2 MiB 4.2 GB/s came from another server
-// where 6.3 do now (two cores, in turn). The kernel takes less where its receive buffer is small.
-// What comes slower than that within a time-out counts as silence.
+// A waiting read wakes when this many bytes, or all expected ones, are there. If it woke for each
+// segment of about 64 KiB, both sides would wake each other: blocks of 2 MiB came from another
+// server at 4.2 GB/s instead of 6.3 (two cores, measured in turn). The kernel uses less if its
+// receive buffer is small. A peer that sends less than this within a time-out counts as silent.
 constexpr std::size_t kMaxLowWater = 512 * 1024;
-// What is less is not worth the call.
+// For fewer bytes the system call is not worth it.
 constexpr std::size_t kMinLowWater = 128 * 1024;
 
-// A name is looked up, and its addresses are tried in turn.
+// Looks up a name and tries its addresses in turn.
 class Connecting {
  public:
   explicit Connecting(asio::io_context& io) : resolver_(io) {}
 
   void connect(Tcp::socket& socket, const WireAddress& address,
                UniqueFunction<void(error_code)> done) {
-    // Names are looked up one after the other: an address does not wait behind one that hangs.
+    // Look-ups run one after the other. A numeric address skips them, so that it does not wait
+    // behind a slow one.
     error_code is_name;
     const auto numeric = asio::ip::make_address(address.host, is_name);
     if (!is_name) {
@@ -65,7 +66,7 @@ class Connecting {
   Tcp::resolver resolver_;
 };
 
-// All but how it connects.
+// Everything but connecting.
 template <class Stream>
 class StreamWire : public Wire {
  public:
@@ -100,7 +101,7 @@ class TcpWire final : public StreamWire<Tcp::socket> {
     const int low_water =
         bytes < kMinLowWater ? 1 : static_cast<int>(std::min(bytes, kMaxLowWater));
     if (low_water == low_water_) return;
-    error_code ignored;  // it is woken more often then
+    error_code ignored;  // then reads only wake more often
     stream_.set_option(asio::socket_base::receive_low_watermark(low_water), ignored);
     low_water_ = low_water;
   }
@@ -138,7 +139,7 @@ class UnixWire final : public StreamWire<asio::local::stream_protocol::socket> {
     if (::stat(path.c_str(), &file) != 0) return {errno, boost::system::system_category()};
     return is_owner(file.st_uid) ? error_code() : no_permission();
   }
-  // Who listens: the file may have been another one when it was looked at.
+  // The listener's user. The file may have been replaced after look_at().
   std::optional<uid_t> listener() {
     ucred who{};
     socklen_t size = sizeof who;
@@ -171,7 +172,7 @@ class TlsWire final : public StreamWire<asio::ssl::stream<Tcp::socket>> {
 };
 
 Error cannot_use(std::string_view what, const std::filesystem::path& path, error_code why) {
-  // Asio tells of a file that cannot be opened in the words of its library.
+  // Asio reports an unreadable file in its library's words; errno is clearer.
   const int number = path.empty() || ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
   const std::string reason = number == 0 ? why.message() : std::generic_category().message(number);
   return {number == 0 ? ErrorCode::malformed : ErrorCode::not_found,

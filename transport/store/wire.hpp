@@ -16,9 +16,9 @@
 
 namespace cairn {
 
-// A connection to a node or a server, plain or with TLS. For the thread of its io_context. What is
-// under way when it is closed ends with operation_aborted and touches no memory of the caller's any
-// more, but asio's TLS looks at the wire itself once more: what is called at an end owns the wire.
+// A connection to a node or a server, plain or with TLS. Only for its io_context's thread. After
+// close(), pending calls end with operation_aborted and no longer touch the caller's memory. But
+// asio's TLS still uses the wire then, so each callback must own the wire.
 class Wire {
  public:
   using Ended = UniqueFunction<void(boost::system::error_code, std::size_t bytes)>;
@@ -26,29 +26,29 @@ class Wire {
   virtual ~Wire() = default;
   virtual void connect(const WireAddress& address,
                        UniqueFunction<void(boost::system::error_code)> done) = 0;
-  // At least a byte.
+  // Reads at least one byte.
   virtual void read_some(std::vector<boost::asio::mutable_buffer> into, Ended ended) = 0;
-  // So many bytes are to come, at least: a read that waits need not be woken for each segment of
-  // them. 0 where that is not known.
+  // At least this many bytes will arrive, so that a waiting read need not wake for each segment. 0:
+  // unknown.
   virtual void expect(std::size_t bytes) = 0;
   virtual void write_some(std::vector<boost::asio::const_buffer> from, Ended ended) = 0;
   virtual void close() = 0;
 };
 
-// `tls`: null for a plain one; outlives it.
+// `tls`: null for a plain connection; must outlive the wire.
 std::shared_ptr<Wire> make_wire(boost::asio::io_context& io, boost::asio::ssl::context* tls);
-// To Unix sockets of these users alone: both who owns the socket's file and who listens is one of
-// them, or connecting fails with permission_denied before a byte is sent.
+// Only connects to Unix sockets whose file and whose listener belong to one of these users.
+// Otherwise connect() fails with no_permission before any byte is sent.
 std::shared_ptr<Wire> make_unix_wire(boost::asio::io_context& io, std::vector<uid_t> owners);
 
-// unavailable: what was being done with whom, and why it ended.
+// An `unavailable` error that names the address, the operation and the reason.
 Error connection_lost(const WireAddress& address, std::string_view what,
                       const boost::system::error_code& why);
 
-// unavailable where a file cannot be used.
+// Error: malformed or not_found if a file cannot be used.
 Result<std::unique_ptr<boost::asio::ssl::context>> make_wire_tls(const WireTls& tls);
 
-// What is left of the buffers when so many bytes of them are done.
+// Removes the first `bytes` bytes from the buffers.
 template <class Buffer>
 void drop_front(std::vector<Buffer>& buffers, std::size_t bytes) {
   std::size_t whole = 0;

@@ -6,9 +6,9 @@
 namespace cairn {
 namespace {
 
-// As long as a name of DNS may be.
+// The limit for DNS names.
 constexpr std::size_t kMaxHostBytes = 253;
-// sockaddr_un's, without the zero behind it.
+// The limit of sockaddr_un, without the final zero.
 constexpr std::size_t kMaxSocketPathBytes = 107;
 
 bool is_letter_or_digit(char c) {
@@ -51,7 +51,7 @@ Result<WireAddress> read_address(std::string_view text, std::uint16_t default_po
   }
   if (address.host.empty()) return Error{ErrorCode::malformed, "names no host"};
   if (!is_host(address.host)) {
-    return Error{ErrorCode::malformed, "has something in its host that is in no name"};
+    return Error{ErrorCode::malformed, "has an invalid character in its host"};
   }
   if (text.empty()) return address;
   const char* const end = text.data() + text.size();

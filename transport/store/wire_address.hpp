@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// A host and its port, or a Unix socket where `unix_path` is not empty.
+// A host and port, or a Unix socket if `unix_path` is set.
 struct WireAddress {
   std::string host;
   std::uint16_t port = 0;
@@ -18,19 +18,20 @@ struct WireAddress {
   std::string text() const;
   friend bool operator==(const WireAddress&, const WireAddress&) = default;
 };
-// What may stand for a host, as a name or an address, wherever it comes from: letters, digits and
-// ".-_:%". Nothing else goes into a label, a log line or a request.
+// Returns whether the text may be a host name or address: letters, digits and ".-_:%". Other text
+// must not get into labels, log lines or requests.
 bool is_host(std::string_view text);
-// An absolute path that fits a socket's address, of printable characters and without "..".
+// Returns whether the text is an absolute path of printable characters, without "..", that fits a
+// socket's address.
 bool is_socket_path(std::string_view text);
-// HOST[:PORT]; a host in brackets is an address of IPv6. malformed.
+// Parses HOST[:PORT]; IPv6 addresses are in brackets. Error: malformed.
 Result<WireAddress> read_address(std::string_view text, std::uint16_t default_port);
 
-// Which authorities are believed, and who this side is.
+// The trusted authorities, and this side's certificate.
 struct WireTls {
   std::filesystem::path ca = {};           // PEM; empty: the system's
-  std::filesystem::path certificate = {};  // PEM, of this side; empty: none
+  std::filesystem::path certificate = {};  // PEM, this side's; empty: none
   std::filesystem::path key = {};
-  std::string section = {};  // of the settings they come from, for who reads an error
+  std::string section = {};  // the section of the settings, for error texts
 };
 }  // namespace cairn
