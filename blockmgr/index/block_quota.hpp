@@ -8,10 +8,10 @@
 
 namespace cairn {
 
-// How many blocks of somebody's there may be in each tier, and how many there are, in all caches
-// that name this quota. What counts are copies of keys whose first copy was committed under it,
-// wherever they are moved; asked before an allocation, and before a movement that its owner asks
-// for, so that somebody may pass the limit by what was begun before and ends later. Thread-safe.
+// Limits how many blocks an owner may have in each tier, in all caches that share the quota, and
+// counts them. It counts the copies of keys whose first copy was committed under it, wherever they
+// are moved. Callers check it before an allocation and before a movement that the owner requests.
+// Operations already in progress may exceed the limit. Thread-safe.
 class BlockQuota {
  public:
   static constexpr std::uint32_t kNoLimit = UINT32_MAX;

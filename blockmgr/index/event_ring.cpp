@@ -76,12 +76,12 @@ EventRing::Read EventRing::read(std::uint64_t id, std::span<BlockEvent> out) con
   MutexLock lock(mutex_);
   Read read;
   const std::uint64_t oldest = oldest_id();
-  if (id > next_id_) {  // of a life whose clock was ahead
+  if (id > next_id_) {  // an id of a run whose clock was ahead
     read.lost = 1;
     id = next_id_;
   } else if (id < oldest) {
     read.lost = oldest - std::max(id, first_id_);
-    if (id < first_id_) ++read.lost;  // nobody knows how many the life before this one had
+    if (id < first_id_) ++read.lost;  // the number lost from earlier runs is unknown
     id = oldest;
   }
   read.count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), next_id_ - id));

@@ -10,8 +10,8 @@
 namespace cairn {
 namespace {
 
-// Eleven buckets for eight entries. Half of the entries may be without a copy (BlockStore), so keys
-// that are present fill at most 36% of the buckets, and a lookup mostly reads one.
+// Eleven buckets per eight entries. Half of the entries may be ghosts (see BlockStore), so present
+// keys fill at most 36% of the buckets, and a lookup mostly reads one.
 std::size_t buckets_for(std::uint32_t max_entries) {
   return (std::size_t{max_entries} + 7) / 8 * 11;
 }
@@ -154,7 +154,7 @@ void KeyIndex::erase(EntryNumber number) {
   const BlockKey owned = key(number);
   std::size_t hole = home(tag(owned.view()));
   while (buckets_[hole].entry != number) hole = after(hole);
-  // Shifts back what was pushed past the hole, so that no marker of a former entry is needed.
+  // Shifts back entries pushed past the hole, so no tombstone is needed.
   for (std::size_t next = after(hole); buckets_[next].entry != kNoEntry; next = after(next)) {
     const std::size_t n = buckets_.size();
     const std::size_t from_home = (next + n - home(buckets_[next].tag)) % n;

@@ -18,22 +18,22 @@ namespace cairn {
 using EntryNumber = std::uint32_t;
 inline constexpr EntryNumber kNoEntry = ~EntryNumber{0};
 
-// What is known of a key: a cache line, which is all that a lookup of a key of up to 40 bytes
-// reads.
+// The data of a key that lookups read. It fills one cache line; a lookup of a key of up to 40 bytes
+// reads no more.
 struct alignas(64) Entry {
   static constexpr std::size_t kHeadBytes = 40;
 
   std::array<std::byte, kHeadBytes> key_head;
   std::array<SlotNumber, kNumTiers> slots = {kNoSlot, kNoSlot, kNoSlot};
-  EntryNumber parent = kNoEntry;    // of one that is not in use: the next such
-  std::uint32_t children : 30 = 0;  // present entries whose parent this is
-  // It has one child, of which was said that it is used late or never.
+  EntryNumber parent = kNoEntry;    // if unused: the next unused entry
+  std::uint32_t children : 30 = 0;  // present ones
+  // It has one child, and a hint said that this child is used late or never.
   std::uint32_t ends_told : 1 = 0;
-  // A key before it is not here, or it is not here itself: see BlockStore.
+  // The key, or a key before it in the prefix, is not present: see BlockStore.
   std::uint32_t cut_off : 1 = 0;
   std::uint8_t key_size : 7 = 0;
   bool has_ttl : 1 = false;
-  UserNumber user = 0;  // of a present key: who has used it
+  UserNumber user = 0;  // if present: who has used the key
   QuotaNumber quota = 0;
 
   bool present() const { return slots[0] != kNoSlot || slots[1] != kNoSlot || slots[2] != kNoSlot; }
@@ -41,28 +41,28 @@ struct alignas(64) Entry {
 static_assert(kMaxKeyBytes < 1 << 7);
 static_assert(sizeof(Entry) == 64, "a block's metadata is bounded: see BlockStore");
 
-// What else is known, which no look-up reads.
+// The rest of a key's data, which lookups do not read.
 struct EntryDetails {
-  // What few keys have.
+  // Data that few keys have.
   struct Rare {
     std::array<std::byte, kMaxKeyBytes - Entry::kHeadBytes> key_tail{};
-    TimePoint expires_at{};  // where has_ttl
+    TimePoint expires_at{};  // if has_ttl
     std::string metadata = {};
     std::uint32_t epoch = 1;
   };
 
-  // Of the children, those with a copy in the tier that is not leaving it.
+  // By tier: children with a copy in it that is not leaving.
   std::array<std::uint32_t, kNumTiers> children_in_tier{};
-  EntryNumber first_child = kNoEntry;  // the others are its siblings, in no order
+  EntryNumber first_child = kNoEntry;  // the others are its siblings, unordered
   EntryNumber previous_sibling = kNoEntry;
   EntryNumber next_sibling = kNoEntry;
-  std::uint64_t checksum = 0;  // of its bytes in canonical order; 0: nobody has asked yet
+  std::uint64_t checksum = 0;  // of its bytes in canonical order; 0: not computed yet
   std::unique_ptr<Rare> rare = {};
 };
 static_assert(sizeof(EntryDetails) == 40, "a block's metadata is bounded: see BlockStore");
 
-// Keys to entries: open addressing over as many buckets of (tag, entry) as the bound on entries
-// needs. Not thread-safe.
+// Maps keys to entries, by open addressing. The number of (tag, entry) buckets depends on
+// max_entries. Not thread-safe.
 class KeyIndex {
  public:
   struct Options {
@@ -78,8 +78,8 @@ class KeyIndex {
 
   EntryNumber find_or_insert(KeyView key);  // REQUIRES: size() < max_entries
   void erase(EntryNumber entry);
-  // A higher bound on entries. Takes some 20 ms for a million keys. Throws std::bad_alloc, and
-  // nothing has changed.
+  // Raises max_entries. Takes about 20 ms per million keys. If it throws std::bad_alloc, nothing
+  // has changed.
   void grow(std::uint32_t max_entries);
 
   Entry& operator[](EntryNumber entry) { return entries_[entry]; }
@@ -87,18 +87,19 @@ class KeyIndex {
   BlockKey key(EntryNumber entry) const;
   EntryDetails& details(EntryNumber entry) { return details_[entry]; }
   const EntryDetails& details(EntryNumber entry) const { return details_[entry]; }
-  // Makes it where there is none. Throws std::bad_alloc, and nothing has changed.
+  // Creates it if missing. If it throws std::bad_alloc, nothing has changed.
   EntryDetails::Rare& rare(EntryNumber entry);
-  // Where the entry needs none any more.
+  // Frees it if the entry no longer needs it.
   void drop_rare(EntryNumber entry);
 
   std::uint32_t size() const { return size_; }
-  EntryNumber end() const { return static_cast<EntryNumber>(entries_.size()); }  // unused ones too
+  // includes unused ones
+  EntryNumber end() const { return static_cast<EntryNumber>(entries_.size()); }
   std::uint64_t memory_bytes() const;
 
  private:
   struct Bucket {
-    std::uint32_t tag = 0;  // of the hash; also says the home bucket
+    std::uint32_t tag = 0;  // part of the hash; determines the home bucket
     EntryNumber entry = kNoEntry;
   };
   std::uint32_t tag(KeyView key) const;
@@ -112,29 +113,29 @@ class KeyIndex {
   EntryNumber find(KeyView key, std::uint32_t tag) const;
   EntryNumber insert(KeyView key, std::uint32_t tag);  // REQUIRES: absent
   void put(Bucket bucket);
-  // The bucket of the first entry with this tag at or after `bucket`, or of the first empty one.
+  // Returns the first bucket at or after `bucket` that is empty or has this tag.
   std::size_t probe(std::size_t bucket, std::uint32_t tag) const;
   EntryNumber find_from(std::size_t bucket, std::uint32_t tag, KeyView key) const;
 
   Options options_;
   HugeVector<Bucket> buckets_;
-  // Reserved at once and touched as it grows, so that it moves only with the bound.
+  // Reserved in advance and touched as it grows, so it moves only when max_entries grows.
   HugeVector<Entry> entries_;
-  HugeVector<EntryDetails> details_;  // of each entry; likewise
-  std::uint32_t rare_ = 0;            // entries with what few have
+  HugeVector<EntryDetails> details_;  // by entry; likewise
+  std::uint32_t rare_ = 0;            // entries with a Rare
   EntryNumber first_unused_ = kNoEntry;
   std::uint32_t size_ = 0;
 };
 
-// Looks a list of keys up in order, a batch at a time. A lookup is a chain of cache misses (bucket,
-// entry, then the caller's slot); those of the batches to come are under way while one is used.
-// REQUIRES: the index does not change while scans of it are used.
+// Looks up a list of keys in order, batch by batch. A lookup is a chain of cache misses (bucket,
+// entry, then the caller's slot). The misses of the next batches overlap with the use of the
+// current one. REQUIRES: the index does not change while a scan is used.
 class KeyIndex::Scan {
  public:
-  // Borrows both.
+  // Borrows the index and the keys.
   Scan(const KeyIndex& index, std::span<const KeyView> keys);
-  // The entries of the next up to kBatch keys, kNoEntry where there is none; empty at the end.
-  // Valid until the next call.
+  // Returns the entries of the next keys, at most kBatch; kNoEntry if a key has none. Empty at the
+  // end. Valid until the next call.
   std::span<const EntryNumber> next();
 
  private:
@@ -144,8 +145,8 @@ class KeyIndex::Scan {
   };
   Batch& batch(std::size_t number) { return batches_[number % batches_.size()]; }
   std::span<const KeyView> keys_of(std::size_t number) const;
-  void hash(std::size_t number);   // and fetches the buckets
-  void probe(std::size_t number);  // and fetches the entries
+  void hash(std::size_t number);   // and prefetches the buckets
+  void probe(std::size_t number);  // and prefetches the entries
 
   const KeyIndex& index_;
   const std::span<const KeyView> keys_;

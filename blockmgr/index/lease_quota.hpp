@@ -4,12 +4,12 @@
 
 namespace cairn {
 
-// How many blocks somebody's leases and requests in flight may hold in all caches, and how many
-// they do: a block as often as it is held.
+// Limits how many blocks the leases and running requests of a token may hold in all caches, and
+// counts them. A block counts each time it is held.
 class LeaseQuota : public QuotaCount {
  public:
   using QuotaCount::QuotaCount;
-  // What is answered where so many more do not fit.
+  // The error if `more` blocks do not fit.
   Error refusal(std::uint64_t more) const {
     return {ErrorCode::lease_quota,
             "leases and requests of this token hold " + std::to_string(used()) + " blocks, and " +

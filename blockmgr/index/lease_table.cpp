@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// A closed lease keeps the memory of its list for the next one, up to so many slots.
+// A closed lease keeps memory for this many slots for the next lease.
 constexpr std::size_t kKeptCapacity = 256;
 
 }  // namespace

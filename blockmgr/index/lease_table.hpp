@@ -25,23 +25,23 @@ using LeaseNumber = std::uint32_t;
 struct Lease {
   LeaseId id;
   TimePoint expires_at{};
-  std::vector<SlotRef> held;               // a slot as often as the lease pins it
-  std::uint64_t changes = 0;               // of what is held, but for its order
-  std::shared_ptr<BlockQuota> quota = {};  // what is committed under it counts there
-  std::shared_ptr<LeaseQuota> pins = {};   // what it holds counts there
-  std::size_t counted = 0;                 // of `held`, in `pins`
+  std::vector<SlotRef> held;               // a slot appears once per pin
+  std::uint64_t changes = 0;               // of `held`, except in its order
+  std::shared_ptr<BlockQuota> quota = {};  // counts blocks committed under the lease
+  std::shared_ptr<LeaseQuota> pins = {};   // counts blocks that the lease holds
+  std::size_t counted = 0;                 // how many of `held` are counted in `pins`
   UserNumber user = kSeveralUsers;
-  NextUse told = NextUse::unknown;  // of what it holds, when it ends
+  NextUse told = NextUse::unknown;  // a hint for the held blocks, applied when the lease ends
   LeaseHolder holder = {};
   bool is_open = false;
 };
 
-// The leases of a cache: who holds which slots until when. Pinning is its user's affair. Not
+// The leases of a cache: who holds which slots until when. The caller does the pinning. Not
 // thread-safe.
 class LeaseTable {
  public:
-  // Of leases that ran out, so many are remembered, to tell a client that its lease has expired
-  // from one that makes ids up.
+  // The number of expired leases remembered, to tell a client whose lease expired from one that
+  // invents ids.
   static constexpr std::size_t kRememberedExpired = 4096;
 
   struct Options {
@@ -53,18 +53,19 @@ class LeaseTable {
   bool full() const { return by_secret_.size() >= options_.max_leases; }
   std::size_t size() const { return by_secret_.size(); }
   LeaseNumber open(TimePoint expires_at, LeaseHolder holder = {});  // REQUIRES: !full()
-  // unknown_lease, lease_expired. The answer may be overdue.
+  // Errors: unknown_lease, lease_expired. The lease found may be overdue.
   Result<LeaseNumber> find(const LeaseId& id) const;
   Lease& operator[](LeaseNumber number) { return leases_[number]; }
   const Lease& operator[](LeaseNumber number) const { return leases_[number]; }
-  // To be called whenever `held` has changed: counts it where it counts.
+  // Call after every change of `held`. Updates `pins`.
   void count(LeaseNumber number);
   void renew(LeaseNumber number, TimePoint expires_at);
-  // Its id is unknown from here on, or answers lease_expired.
+  // Afterwards find() returns lease_expired if `expired`, else unknown_lease.
   void close(LeaseNumber number, bool expired);
 
   std::optional<LeaseNumber> overdue(TimePoint now) const;
-  // Leases are numbered below this, closed ones too; one keeps its number while it is open.
+  // All lease numbers are below this, those of closed leases too. A lease keeps its number while
+  // open.
   LeaseNumber end() const { return static_cast<LeaseNumber>(leases_.size()); }
 
  private:
@@ -78,10 +79,10 @@ class LeaseTable {
   std::deque<Lease> leases_;
   std::vector<LeaseNumber> unused_;
   std::unordered_map<Secret, LeaseNumber, SecretHash> by_secret_;
-  // Exact, where a heap with lazy deletion would grow by every lease released before its time.
+  // Exact: a heap with lazy deletion would grow by every lease released early.
   std::set<std::pair<TimePoint, LeaseNumber>> by_end_;
-  // A ring. Looked through for an id that nobody has (3 us), so that a lease that runs out, as most
-  // do under a frontend that never releases, costs a store and no lookup.
+  // A ring, searched linearly for an unknown id (3 us). So an expiry costs one store and no hash
+  // lookup; most leases expire under a frontend that never releases.
   std::vector<Secret> expired_;
   std::size_t next_expired_ = 0;
 };

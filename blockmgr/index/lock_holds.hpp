@@ -7,10 +7,10 @@
 
 namespace cairn {
 
-// What a cache's lock is held for. A closed set: it is a metric's label.
+// Why a cache's lock is held. A closed set: it is a metric's label.
 enum class LockUse : std::uint8_t {
   match,
-  look,  // without changing anything: contains, list, stats
+  look,  // read-only: contains, list, stats
   read,
   write,
   allocate,
@@ -18,8 +18,8 @@ enum class LockUse : std::uint8_t {
   lease,     // renew, release
   transfer,  // onboard, transfer, drain, copies
   evict,     // evict, clear, erase
-  movement,  // the ends of copies between tiers
-  upkeep,    // leases that run out, resizes, checkpoints, scrubs, snapshots
+  movement,  // completed copies between tiers
+  upkeep,    // expired leases, resizes, checkpoints, scrubs, snapshots
 };
 inline constexpr std::size_t kNumLockUses = 11;
 inline constexpr std::array<LockUse, kNumLockUses> kLockUses = {
@@ -28,16 +28,16 @@ inline constexpr std::array<LockUse, kNumLockUses> kLockUses = {
     LockUse::evict,    LockUse::movement, LockUse::upkeep};
 std::string_view to_string(LockUse use);
 
-// How long a lock was held, by use, each time. Not thread-safe: under that lock.
+// Histograms of how long a lock was held, by use. Not thread-safe: call under that lock.
 class LockHolds {
  public:
-  // Upper bounds, in nanoseconds: 20 µs is what a hold may take, 100 µs at most.
+  // Upper bounds in nanoseconds. The goal for a hold is 20 µs, the limit 100 µs.
   static constexpr std::array<std::uint64_t, 11> kBoundsNs = {
       1'000,   2'000,   5'000,   10'000,    20'000,    50'000,
       100'000, 200'000, 500'000, 1'000'000, 10'000'000};
 
   struct OfUse {
-    std::array<std::uint64_t, kBoundsNs.size() + 1> counts{};  // the last: longer ones
+    std::array<std::uint64_t, kBoundsNs.size() + 1> counts{};  // the last one: longer holds
     std::uint64_t sum_ns = 0;
   };
 

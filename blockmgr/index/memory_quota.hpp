@@ -4,14 +4,14 @@
 
 namespace cairn {
 
-// How many bytes of host memory that is not the server's own may be mapped at once, for whom. The
-// kernel charges a page to whoever touches it first, so memory that an engine never wrote becomes
-// the server's when blocks are copied to it or from it.
+// Limits the bytes of foreign host memory mapped at once. The kernel charges a page to the process
+// that touches it first. So pages that an engine never wrote count as the server's once blocks are
+// copied to or from them.
 class MemoryQuota : public QuotaCount {
  public:
   struct Terms {
     std::uint64_t limit_bytes = 0;
-    std::string whose;  // with the name of the limit, for refusals
+    std::string whose;  // the name of the limit, for refusals
   };
   explicit MemoryQuota(Terms terms)
       : QuotaCount(terms.limit_bytes), whose_(std::move(terms.whose)) {}

@@ -25,7 +25,7 @@ void PressureGauge::set(const PressureConfig& config, std::uint32_t capacity) {
   }
 }
 
-// 0: below all.
+// 0: none.
 std::size_t PressureGauge::mark_reached(std::uint32_t slots) const {
   std::size_t reached = 0;
   for (std::size_t i = 0; i < marks_.size(); ++i) {

@@ -9,14 +9,14 @@
 
 namespace cairn {
 
-// The watermarks of a tier in slots, and the level it is at. Not thread-safe.
+// A tier's watermarks in slots, and its current level. Not thread-safe.
 //
-// A cache is meant to be full, so the level does not speak of how full a tier is but of what cannot
-// be had by waiting for an eviction: slots that are neither free nor evictable (leased, being
-// filled, on their way to another tier). A tier full of evictable blocks is `normal`.
+// A full cache is normal. So the level counts only slots that no eviction can free: neither free
+// nor evictable (leased, being filled, or moving to another tier). A tier full of evictable blocks
+// is `normal`.
 //
-// Room is made ahead of demand (`shrink`) by how full it is: an allocation that finds no free slot
-// waits for an offload, however healthy the tier.
+// `shrink`, which makes room ahead of demand, counts all slots in use: an allocation without a free
+// slot waits for an offload, even if the level is `normal`.
 class PressureGauge {
  public:
   struct Use {
@@ -25,8 +25,7 @@ class PressureGauge {
   };
   PressureGauge(const PressureConfig& config, std::uint32_t capacity);
 
-  // From now on by these watermarks, of a tier of that size. The level is what it was until it is
-  // updated.
+  // Changes the watermarks and the tier's size. The level changes at the next update().
   void set(const PressureConfig& config, std::uint32_t capacity);
 
   PressureLevel level() const { return level_; }
@@ -35,11 +34,12 @@ class PressureGauge {
   struct Crossing {
     PressureLevel from = PressureLevel::normal;
     PressureLevel to = PressureLevel::normal;
-    bool callback = false;                        // of any level entered, or left on the way down
-    std::optional<std::uint32_t> shrink_to = {};  // slots in use: the least of the marks passed
+    bool callback = false;  // a level with a callback was entered, or left downwards
+    // slots in use: the lowest target of the marks passed
+    std::optional<std::uint32_t> shrink_to = {};
   };
-  // Takes the new use on; answers a crossing where the level rises, where it falls out of one whose
-  // reaction is `callback`, or where a mark of a `shrink` is passed on the way up.
+  // Updates the level. Returns a crossing if the level rises, if it falls below a level whose
+  // reaction is `callback`, or if the slots in use rise to the mark of a `shrink`.
   std::optional<Crossing> update(Use use);
 
  private:
@@ -47,12 +47,12 @@ class PressureGauge {
 
   PressureConfig config_;
   std::uint32_t capacity_ = 0;
-  std::array<std::uint32_t, 3> marks_{};  // the least slots: elevated, warning, critical
+  std::array<std::uint32_t, 3> marks_{};  // minimum slots: elevated, warning, critical
   PressureLevel level_ = PressureLevel::normal;
-  std::size_t filled_to_ = 0;  // the mark that the slots in use have reached
+  std::size_t filled_to_ = 0;  // mark reached by the slots in use; 0: none
 };
 
-// Of a pool, by the share of its limit that is in use. One without a limit is always `normal`.
+// The level of a pool, by the used share of its limit. Always `normal` without a limit.
 PressureLevel pool_pressure(const AllocatorStatistics& pool, const PressureConfig& marks = {});
 
 }  // namespace cairn

@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// How much of something somebody may have, and how much he has. Thread-safe.
+// A limit and a count of its use. Thread-safe.
 class QuotaCount {
  public:
   explicit QuotaCount(std::uint64_t limit) : limit_(limit) {}
@@ -22,7 +22,7 @@ class QuotaCount {
 
   void add(std::uint64_t more) { used_ += more; }
   void remove(std::uint64_t less) { used_ -= less; }
-  // Counts so much more, all or none.
+  // Adds `more` if it fits. Returns false, unchanged, if not.
   bool take(std::uint64_t more) {
     std::uint64_t used = used_;
     do {
@@ -37,13 +37,12 @@ class QuotaCount {
   std::atomic<std::uint64_t> used_{0};
 };
 
-// A part of a quota that somebody has, given back at its end or before. Move-only. Of a null quota
-// everything fits.
+// A share of a quota, returned by the destructor or earlier. Move-only. A null quota has no limit.
 template <class Quota>
 class QuotaShare {
  public:
   QuotaShare() = default;
-  // The quota's refusal where so much more would be over the limit.
+  // Returns the quota's refusal() if `count` does not fit.
   static Result<QuotaShare> take(std::shared_ptr<Quota> quota, std::uint64_t count) {
     QuotaShare share;
     if (quota == nullptr) return share;
@@ -61,7 +60,7 @@ class QuotaShare {
   }
   ~QuotaShare() { give_back_all(); }
 
-  // REQUIRES: it has so much.
+  // REQUIRES: the share has at least `count`.
   void give_back(std::uint64_t count) {
     if (quota_ == nullptr) return;
     quota_->remove(count);

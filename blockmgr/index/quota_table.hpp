@@ -9,10 +9,10 @@
 
 namespace cairn {
 
-// Under which quota a key counts, in two bytes of its entry; 0 is none.
+// The quota that counts a key, in two bytes of its entry; 0: none.
 using QuotaNumber = std::uint16_t;
 
-// The quotas that keys of one cache count under. Gives all that it has counted back at its end. Not
+// The quotas that count the keys of one cache. The destructor subtracts everything it added. Not
 // thread-safe.
 class QuotaTable {
  public:
@@ -27,7 +27,7 @@ class QuotaTable {
   QuotaTable(const QuotaTable&) = delete;
   QuotaTable& operator=(const QuotaTable&) = delete;
 
-  // A key more. 0 for a null quota, and for more quotas than can be numbered.
+  // Adds a key. Returns 0 for a null quota, and if no number is left.
   QuotaNumber open(const std::shared_ptr<BlockQuota>& quota) {
     if (quota == nullptr) return 0;
     Row* unused = nullptr;
@@ -42,7 +42,7 @@ class QuotaTable {
     unused->quota = quota;
     return take(*unused);
   }
-  // 0 where no key of this cache counts under it.
+  // Returns 0 if no key of this cache counts under the quota.
   QuotaNumber find(const std::shared_ptr<BlockQuota>& quota) const {
     if (quota == nullptr) return 0;
     for (const Row& row : rows_) {
@@ -50,7 +50,7 @@ class QuotaTable {
     }
     return 0;
   }
-  // The key is gone, with every copy.
+  // Call when a key has lost its last copy.
   void close(QuotaNumber number) {
     if (number == 0) return;
     Row& row = rows_[number - 1u];
