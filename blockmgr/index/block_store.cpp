@@ -1,4 +1,4 @@
-// BlockStore: keys and their copies come and go.
+// BlockStore: adds and removes keys and copies.
 #include "blockmgr/index/block_store.hpp"
 
 #include <algorithm>
@@ -9,10 +9,11 @@
 namespace cairn {
 namespace {
 
-// A parent that comes back under its own descendants could close a circle, in which nothing could
-// ever be evicted. The search for one gives up after so many ancestors, and with it the link.
+// A parent that is stored below its own descendants could close a cycle, and no block of a cycle
+// could ever be evicted. The search for a cycle stops after this many ancestors; then the block
+// gets no parent.
 constexpr std::uint32_t kMaxCycleSearch = 4096;
-// Blocks that are told at once that something before them has come or gone: up to 200 ns each.
+// Blocks updated at once when a key before them comes or goes: up to 200 ns each.
 constexpr std::uint32_t kToldAtOnce = 32;
 
 KeyIndex::Options index_options(const BlockStore::Options& options) {
@@ -75,14 +76,14 @@ void BlockStore::resize(Tier tier, std::uint32_t capacity) {
   CAIRN_ASSERT(slots <= kMaxSlots, "entries would not fit their numbers");
   index_.grow(2 * slots);
   pool(tier).set_limit(capacity);
-  freed_ = true;  // who waits for slots is to be looked at again
+  freed_ = true;  // waiters may get slots now
 }
 
 void BlockStore::set_offload_on_evict(bool offload_on_evict) {
   options_.offload_on_evict = offload_on_evict;
   for (Tier tier : kTiers) {
-    // What its children held back may go now. From the most recently used: each is then put before
-    // few that are listed.
+    // Lists parked copies that may be evicted now. Begins with the most recently used, so that each
+    // passes few listed ones.
     std::vector<SlotNumber> parked;
     for (SlotNumber slot = 0; slot < pool(tier).end(); ++slot) {
       const SlotRecord& record = pool(tier)[slot];
@@ -189,7 +190,7 @@ BlockStore::Committed BlockStore::commit(SlotRef at, NewBlock block) {
   EntryNumber number = index_.find_or_insert(block.key);
   if (index_[number].present() && expired(number, now_)) {
     drop_all(number, EvictionReason::expired);
-    number = index_.find_or_insert(block.key);  // it may have gone with its last copy
+    number = index_.find_or_insert(block.key);  // the entry may have gone with its last copy
   }
   if (index_[number].present()) return {.entry = number};
   record(at).gone = false;
@@ -267,7 +268,7 @@ bool BlockStore::settle_chains(std::uint32_t blocks) {
   return true;
 }
 
-// What is found again, or no longer, counts as used now: the order of last use stays one.
+// Listed copies count as used now, so that the lists stay in the order of last use.
 void BlockStore::set_cut_off(EntryNumber number, bool is_cut_off) {
   Entry& entry = index_[number];
   entry.cut_off = is_cut_off ? 1 : 0;
@@ -304,7 +305,7 @@ bool BlockStore::restore(RestoredBlock restored) {
   record(at).priority = restored.priority;
   record(at).last_use = restored.last_use;
   if (uses_) uses_->restored(history(at), {.kept = restored.history, .told = restored.told});
-  // Parents mostly come after their children, which they were used after: see end_restoring().
+  // Most parents were used after their children, so they are restored later: see end_restoring().
   index_[commit(at, std::move(restored.block)).entry].cut_off = 0;
   record(at).cut_off = false;
   set_told(at, restored.told);
@@ -355,7 +356,7 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   const SlotRecord& record = pool(Tier::disk)[slot];
   JournalEntry told{.place = {.generation = record.generation, .slot = slot}};
   if (record.life != SlotLife::committed || record.gone) {
-    // The last life that has ended: of the one under way, or the next, a header may tell more.
+    // The last life that ended. The slot's header may know more about the current or next one.
     if (!record.gone) --told.place.generation;
     if (told.place.generation > 0) take(told);
     return;
@@ -461,7 +462,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
     vanish(number);
   } else if (entry.has_ttl) {
     expiries_.emplace(expires_at(number),
-                      number);  // it may have been this copy's lease that kept it
+                      number);  // this copy's lease may have kept it
   }
   if (parent != kNoEntry) free_or_list(parent);
   slot.owner = kNoOwner;
@@ -482,7 +483,7 @@ void BlockStore::vanish(EntryNumber number) {
   details(number).checksum = 0;
   quotas_.close(std::exchange(entry.quota, QuotaNumber{0}));
   if (entry.parent != kNoEntry) unlink_child(number);
-  // A ghost does not hold its own parent: ghosts would pile up behind a moving tail.
+  // A ghost does not hold its own parent: otherwise ghosts would pile up behind a moving tail.
   entry.parent = kNoEntry;
   const bool cuts = entry.cut_off == 0 && entry.children > 0;
   entry.cut_off = 1;
@@ -515,7 +516,7 @@ bool BlockStore::expire(TimePoint now, std::uint32_t keys) {
     if (keys == 0) return false;
     const EntryNumber number = expiries_.begin()->second;
     if (leased(index_[number])) {
-      expiries_.erase(expiries_.begin());  // unpin_for_lease sees to it
+      expiries_.erase(expiries_.begin());  // unpin_for_lease() drops it later
     } else {
       drop_all(number, EvictionReason::expired);
     }
@@ -524,7 +525,7 @@ bool BlockStore::expire(TimePoint now, std::uint32_t keys) {
 }
 
 void BlockStore::free_slot(SlotRef at) {
-  // A dropped copy was noted when it was dropped. Of another the header may have a key already.
+  // drop() has noted a dropped copy. The header of an uncommitted slot may already have a key.
   if (at.tier() == Tier::disk && record(at).life == SlotLife::allocated) {
     record(at).gone = true;
     note_disk_slot(at.slot());
@@ -532,7 +533,7 @@ void BlockStore::free_slot(SlotRef at) {
   pool(at.tier()).unlist(at.slot());
   const bool has_successor = record(at).has_successor;
   const SlotRef successor(at.tier(), record(at).next);
-  // The state of a dropped copy still counts as committed until here.
+  // A dropped copy counts as committed until here.
   pool(at.tier()).give_back(at.slot());
   freed_ = true;
   if (!has_successor) return;

@@ -29,12 +29,12 @@ struct NewBlock {
   std::optional<KeyView> parent = {};
   std::string metadata = {};
   std::optional<TimePoint> expires_at = {};
-  std::shared_ptr<BlockQuota> quota = {};      // null: it counts nowhere
+  std::shared_ptr<BlockQuota> quota = {};      // null: not counted
   std::uint32_t epoch = 1;                     // raised by each change of the metadata
-  UserNumber user = kSeveralUsers;             // who stores it
-  std::optional<std::uint64_t> key_hash = {};  // its plain_hash(), where that is known already
-  EntryNumber parent_entry = kNoEntry;         // of `parent`, where that is known already
-  std::optional<std::uint8_t> priority = {};   // nothing: the slot's
+  UserNumber user = kSeveralUsers;             // the user that stores it
+  std::optional<std::uint64_t> key_hash = {};  // plain_hash() of `key`, if known
+  EntryNumber parent_entry = kNoEntry;         // entry of `parent`, if known
+  std::optional<std::uint8_t> priority = {};   // nullopt: the slot's
 };
 
 // A copy that an earlier run left on disk.
@@ -44,30 +44,30 @@ struct RestoredBlock {
   UseStamp last_use = {};
   std::uint8_t priority = 0;
   NextUse told = NextUse::unknown;
-  std::uint64_t history = 0;  // as JournalEntry has it
+  std::uint64_t history = 0;  // see JournalPlace::history
   NewBlock block;
 };
 
-// The metadata of a cache without its leases: which keys are present, in which slots, who comes
-// next in eviction. Knows nothing of bytes, threads or waiting.
+// The metadata of a cache without its leases: which keys are present, in which slots, and the
+// eviction order. It knows nothing of bytes, threads or waiting.
 //
-// A key is present while it has a copy. A key without a copy that is the parent of present ones is
-// kept as a *ghost*: never found, but a block that comes (back) under it is linked to its children
-// at once. A ghost needs a present child and a present key needs a slot, so there are at most twice
-// as many entries as slots: 40 bytes of slot, 104 of entry and 22 of buckets a block,
-// and 8 of history where the order of eviction learns.
+// A key is present while it has a copy. An absent key that is the parent of present keys is kept as
+// a *ghost*. Lookups never find it, but a block stored under it is linked to its children at once.
+// A ghost needs a present child and a present key needs a slot, so there are at most twice as many
+// entries as slots. A block takes 40 bytes of slot, 104 of entries and 22 of buckets, and 8 of
+// history if the eviction order learns.
 //
-// A block is *cut off* where its parent, or any key before that, is known and not here: no match
-// from the beginning of its prefix reaches it. Those go before all others, whatever their priority,
-// so what no match reaches never takes the place of what one finds. Where a key comes or goes, what
-// follows it is told so in steps: settle_chains().
+// A block is *cut off* if its parent, or any key before that, is known but not present: no match
+// from the start of its prefix reaches it. Cut-off blocks are evicted before all others, whatever
+// their priority, so they never take the place of blocks that a match can find. When a key comes or
+// goes, the blocks after it are updated in steps: settle_chains().
 //
-// A prefix goes from its tail. A copy is evicted only when no child has a copy in the same tier,
-// and the last copy of a key that will not be offloaded only when no child is present at all. A
-// copy that reaches the front of its list too early is parked, and goes back when the last child
-// goes: each copy is passed over once, however long the chains are. So what is evicted is of the
-// lowest priority among the copies that may go, and of those the least recently used, or the one
-// that the order of eviction says.
+// Eviction takes a prefix from its tail. A copy is evicted only if no child has a copy in the same
+// tier. The last copy of a key that will not be offloaded is evicted only if no child is present at
+// all. A copy that reaches the front of its list too early is parked, and listed again when its
+// last child goes. So each copy is skipped once, however long the chains are. The victim has the
+// lowest priority among the copies that may be evicted. Among equals it is the least recently used
+// one, or the one that the eviction order chooses.
 //
 // Not thread-safe.
 class BlockStore {
@@ -76,40 +76,40 @@ class BlockStore {
     std::array<std::uint32_t, kNumTiers> capacities{};  // 0: no such tier
     bool offload_on_evict = true;
     std::uint64_t hash_seed = 0;
-    EventSink events = {};  // told of every copy that comes or goes
+    EventSink events = {};  // gets an event for each copy added or removed
     EvictionKind eviction = EvictionKind::lru;
-    std::uint64_t history_bytes = 64ull << 20;  // at most, of blocks that are gone
+    std::uint64_t history_bytes = 64ull << 20;  // limit for the history of evicted blocks
   };
   explicit BlockStore(const Options& options);
 
-  // The time that goes into slots as their last use. May go back: uses stay in order.
+  // Sets the time of the uses that follow. It may go back: uses stay in order.
   void set_time(std::int64_t unix_ms, TimePoint now = {}) {
     last_stamp_ = std::max(last_stamp_, UseStamp::at(unix_ms));
     unix_ms_ = unix_ms;
     now_ = now;
   }
 
-  // From now on every change of a slot of the disk tier is noted. Borrows both.
+  // Notes every later change of a disk slot in the journal. Borrows both.
   void note_changes(SlotJournal& journal, const SlotChecksums& slots) {
     journal_ = &journal;
     disk_slots_ = &slots;
   }
-  // What the journal is to say of a slot; nothing of one that was never used.
+  // Calls `take` with the slot's journal entry, unless the slot was never used.
   void describe_disk_slot(SlotNumber slot,
                           const std::function<void(const JournalEntry&)>& take) const;
 
-  // The tier's slots are those below `capacity` from now on. New ones are free at once, free ones
-  // beyond it are gone, those beyond it in use go with their use. Under the lock it takes some 20
-  // ms for a million more slots. Throws std::bad_alloc, and nothing has changed.
+  // Changes a tier's capacity. New slots are free at once. Slots beyond the capacity disappear:
+  // free ones at once, used ones when they are freed. Takes about 20 ms under the lock per million
+  // new slots. If it throws std::bad_alloc, nothing has changed.
   void resize(Tier tier, std::uint32_t capacity);
   void set_offload_on_evict(bool offload_on_evict);
-  // The last copies of blocks that make room depart from now on: they are left pinned to somebody
-  // who wants them first.
+  // If true, next_victim() marks last copies as departing: they stay pinned for a taker that wants
+  // them before they are dropped.
   void set_departs(bool departs) { departs_ = departs; }
-  // Another order of eviction. What was learnt is forgotten, and the copies that are there go
-  // first, in the order of their last use. All that takes long is done outside the lock: making the
-  // order (std::bad_alloc), and freeing what it replaced, which it has after set_eviction().
-  // REQUIRES: each tier's slots are numbered below `ends` by then.
+  // A new eviction order. The old one's learnt state is lost. Copies already listed are evicted
+  // first, in the order of last use. The slow parts run outside the lock: the constructor makes the
+  // order (std::bad_alloc), and the destructor frees what set_eviction() replaced. REQUIRES: at
+  // set_eviction(), each tier's slots are numbered below `ends`.
   class NewOrder {
    public:
     NewOrder(const Options& options, const std::array<std::uint32_t, kNumTiers>& ends);
@@ -121,13 +121,13 @@ class BlockStore {
     std::vector<SlotPool::PolicyRoom> rooms_;
   };
   void set_eviction(NewOrder& order);
-  // True: LRU says which goes next, while the order that is set goes on learning.
+  // True: evicts by LRU, while the configured order continues to learn.
   void follow_lru(bool follows_lru) {
     if (std::exchange(follows_lru_, follows_lru) == follows_lru) return;
     for (SlotPool& slots : pools_) slots.follow_lru(follows_lru);
   }
 
-  // What the order of eviction has learnt, for the next run: see EvictionPolicy.
+  // The learnt state of the eviction order, for the next run: see EvictionPolicy.
   std::vector<std::byte> learnt() { return uses_ ? uses_->learnt() : std::vector<std::byte>(); }
   bool take_learnt(std::span<const std::byte> learnt) {
     return uses_ && uses_->take_learnt(learnt);
@@ -141,12 +141,12 @@ class BlockStore {
   const Entry& entry(EntryNumber number) const { return index_[number]; }
   EntryDetails& details(EntryNumber number) { return index_.details(number); }
   const EntryDetails& details(EntryNumber number) const { return index_.details(number); }
-  // Empty: it has none.
+  // Empty if it has none.
   std::string_view metadata(EntryNumber number) const {
     const auto& rare = index_.details(number).rare;
     return rare ? std::string_view(rare->metadata) : std::string_view();
   }
-  // REQUIRES: it has a time to live.
+  // REQUIRES: it has a TTL.
   TimePoint expires_at(EntryNumber number) const { return index_.details(number).rare->expires_at; }
   std::uint32_t epoch(EntryNumber number) const {
     const auto& rare = index_.details(number).rare;
@@ -157,27 +157,26 @@ class BlockStore {
   BlockHandle handle(SlotRef at) const { return {at.tier(), at.slot(), record(at).generation}; }
   std::optional<Tier> next_lower(Tier tier) const;
 
-  // The entry of a present key that has not expired, else kNoEntry. An expired one goes now, unless
-  // it is leased: then it stays until its last lease ends, and is only no part of a prefix any
-  // more.
+  // Returns the entry of a present key, else kNoEntry. Drops an expired key, unless it is leased. A
+  // leased one stays until its last lease ends: find() returns it, but PrefixScan stops before it.
   EntryNumber find(KeyView key, TimePoint now);
   bool contains(KeyView key, TimePoint now) const;
   class PrefixScan;
-  // Brings what is known of these keys near, for a look-up of each that follows.
+  // Prefetches the data of these keys for lookups that follow.
   void prefetch(std::span<const KeyView> keys) const;
-  // The same for one that is mostly not there, and to be stored soon.
+  // Prefetches for a key that is probably absent and about to be stored.
   void prefetch_new(KeyView key, std::uint64_t plain_hash) const;
   SlotRef highest_copy(const Entry& entry) const;  // REQUIRES: present
   bool has_lower_copy(const Entry& entry, Tier tier) const;
 
-  // A request for these keys begins: its number. found() is told of the blocks, the first of the
-  // prefix first, then missed() of the first key that is not there; others may come between.
+  // Begins a request for these keys and returns its number. Then call found() for each block, in
+  // the order of the prefix, and missed() for the first absent key. Other calls may come between.
   RequestNumber begin_match(std::span<const KeyView> keys);
   void found(SlotRef at, RequestNumber request, bool is_hub) {
     if (uses_) uses_->found(history(at), request, is_hub);
   }
   void missed(KeyView first, RequestNumber request);
-  // Somebody uses the block: what was told of it before is over.
+  // Notes a use of the block, which ends an earlier hint.
   void used(SlotRef at, UserNumber user) {
     note_user(record(at).owner, user);
     if (record(at).told != NextUse::unknown) forget_told(at);
@@ -187,37 +186,37 @@ class BlockStore {
     if (entry.user != user) entry.user = kSeveralUsers;
   }
   bool is_hub(SlotRef at) const { return index_[record(at).owner].children >= kHubChildren; }
-  // A further copy of a block was used for what the first was.
+  // Call for a further copy of a block: it takes over the history of the first.
   void copy_history(SlotRef from, SlotRef to) {
     if (uses_) history(to) = history(from);
     record(to).told = record(from).told;
   }
   BlockHistory& history(SlotRef at) { return pool(at.tier()).history(at.slot()); }
   const BlockHistory& history(SlotRef at) const { return pool(at.tier()).history(at.slot()); }
-  // What is known of the request that last used these, by the last of them: those before it may
-  // be shared with a later request. See EvictionPolicy::ended().
+  // Reports the end of the request that last used these blocks: see EvictionPolicy::ended(). The
+  // last block with a history identifies the request; a later request may share those before it.
   std::optional<std::uint32_t> end_request(std::span<const SlotRef> held, const RequestEnd& end);
 
-  // Somebody says what he expects of blocks, of those of the end of a prefix first. That they are
-  // used late or never counts only where nobody else needs them: no other user was seen, and no
-  // block follows, or one of which the same was said.
+  // A user's hint for blocks. Pass the end of a prefix first. `never` and `later` count only if
+  // nobody else needs the block: it has had no other user, and it has no child, or a single one
+  // with such a hint.
   struct Telling {
     NextUse next_use = NextUse::unknown;
     UserNumber user = kSeveralUsers;
   };
-  // Of a copy that a lease holds: what it says counts when the last pin goes. False where it does
-  // not count.
+  // Sets the hint of a leased copy, which takes effect at the last unpin. Returns false if the hint
+  // does not count.
   bool tell(SlotRef at, const Telling& telling);
-  // The same of one that may lie in the order of eviction: it goes where that puts it now.
-  // `hint` is begin_hint()'s.
+  // Sets the hint of a copy that may be listed, and lists it again accordingly. `hint` comes from
+  // begin_hint(). Returns false if the hint does not count.
   bool tell_now(SlotRef at, const Telling& telling, RequestNumber hint);
   RequestNumber begin_hint(NextUse next_use) {
     return uses_ ? uses_->begin_hint(next_use, unix_ms_) : 0;
   }
-  // To find a key's highest copy again, as long as the key is present.
+  // Finds a key's highest copy again, while the key is present.
   struct Trail {
     EntryNumber entry = kNoEntry;
-    std::uint32_t tag = 0;  // of the key: entries are used again
+    std::uint32_t tag = 0;  // of the key, because entries are reused
     friend bool operator==(const Trail&, const Trail&) = default;
   };
   Trail trail(EntryNumber number) const {
@@ -225,117 +224,118 @@ class BlockStore {
   }
   std::optional<SlotRef> follow(Trail trail) const;
 
-  // A free slot, allocated with one pin, which the caller gives back by unpin().
-  // REQUIRES: one is free.
+  // Allocates a free slot with one pin, which the caller releases with unpin(). REQUIRES: a slot is
+  // free.
   SlotRef take(Tier tier, std::uint8_t priority);
-  // Makes the allocated slot the copy of a key. A key that is present keeps the block it has; then
+  // Makes the allocated slot the copy of a key. If the key is present, it keeps its block and
   // nothing changes. Looks the key up once.
   struct Committed {
     EntryNumber entry = kNoEntry;  // of the key
     bool is_new = false;
   };
   Committed commit(SlotRef at, NewBlock block);
-  // Makes a free slot of the disk tier the copy of a key, unpinned. False, and nothing changes,
-  // where the key is present or the slot is taken. REQUIRES: used later than all that are listed.
+  // Makes a free disk slot the copy of a key, unpinned. Returns false, unchanged, if the key is
+  // present or the slot is taken. REQUIRES: used after all listed copies.
   bool restore(RestoredBlock restored);
-  // All are restored: says which of them are cut off. Looks at every key.
+  // Call after the last restore(): finds out which blocks are cut off. Looks at every key.
   void end_restoring();
-  // The life that a free slot will have next is that one at least.
+  // Raises the generation of a free slot's next life to at least this.
   void raise_generation(SlotRef at, std::uint64_t generation);
-  // Makes the allocated slot a further copy. REQUIRES: none in that tier.
+  // Makes the allocated slot a further copy. REQUIRES: the key has none in that tier.
   void add_copy(EntryNumber entry, SlotRef at);
-  // A copy lies in another slot of its tier from now on, at the same place of the order of
-  // eviction. Leases go on holding the slot that they name, and it holds the new one for them.
-  // REQUIRES: `to` is allocated, with one pin; only leases and one more pin, in place, hold `from`.
+  // Moves a copy to another slot of its tier, with the same place in the eviction order. Leases
+  // keep the old slot, which pins the new one for them. REQUIRES: `to` is allocated, with one pin;
+  // `from` is pinned only by leases and one pin in place.
   struct Relocation {
     SlotRef from;
     SlotRef to;
   };
   void relocate(const Relocation& move);
-  // Slots that leases hold, and whose copy lies in another one now.
+  // Slots that leases hold although the copy moved to another slot.
   std::uint32_t superseded_count(Tier tier) const { return superseded_[index_of(tier)]; }
-  // The copy is no longer found. Its slot is free at once, or when its last pin goes.
+  // Lookups no longer find the copy. Frees its slot at once, or at the last unpin.
   void drop(SlotRef at, EvictionReason reason);
   void drop_all(EntryNumber entry, EvictionReason reason);
-  // Drops copies that stay only because what follows them lies in other tiers, in the order of
-  // eviction, `count` at most: how many. Looks at every slot. REQUIRES: next_victim() has none.
+  // Drops at most `count` copies that stay only because their children are in other tiers, in the
+  // order of eviction. Returns how many. Looks at every slot. REQUIRES: next_victim() returns
+  // nullopt.
   std::uint32_t cut_chains(Tier tier, std::uint32_t count);
-  // Drops keys whose time is over, so many at most: false where more are left.
+  // Drops at most `keys` expired keys. Returns false if more are left.
   bool expire(TimePoint now, std::uint32_t keys);
-  // Tells so many blocks at most whether they are cut off, where what is before them has come or
-  // gone: false where more are left. They stay in their places of the order of eviction until then.
+  // Updates, for at most `blocks` blocks, whether they are cut off after keys before them came or
+  // went. Returns false if more are left, which keep their places in the eviction order until then.
   bool settle_chains(std::uint32_t blocks);
 
-  // Pins keep a slot's bytes as they are. A lease's pins are counted apart.
+  // A pin keeps a slot's bytes unchanged. Lease pins are also counted separately.
   void pin(SlotRef at);
   void pin_for_lease(SlotRef at);
   void lease_pinned(SlotRef at) {
     pool(at.tier()).add_lease(at.slot());
     ++lease_pins_;
   }
-  // A slot as often as leases pin it.
+  // Counts a slot once per lease pin.
   std::uint64_t lease_pins() const { return lease_pins_; }
-  // The last pin of a committed copy makes it the most recently used of the evictable; of an
-  // allocated or dropped one, free.
+  // The last unpin makes a committed copy the most recently used evictable one. It frees an
+  // allocated slot, and that of a dropped copy.
   void unpin(SlotRef at);
-  // The same for a lease's pin: an uncommitted slot is nobody's after it.
+  // The same for a lease's pin. An uncommitted slot then loses its owner.
   void unpin_for_lease(SlotRef at);
-  // A pin that leaves the order of eviction as it is: for who copies the whole cache.
-  // REQUIRES: committed.
+  // A pin that keeps the place in the eviction order, for copying a whole cache. REQUIRES:
+  // committed.
   void pin_in_place(SlotRef at) { pool(at.tier()).pin_in_place(at.slot()); }
   void unpin_in_place(SlotRef at);
   // Refreshes the recency of an unpinned copy.
   void touch(SlotRef at);
-  // Makes an unpinned copy the least recently used of its priority, last used then or earlier.
+  // Makes an unpinned copy the least recently used of its list, last used at `unix_ms` or earlier.
   void age(SlotRef at, std::int64_t unix_ms);
-  // Another cache is about to have a copy of it. What is not in use here goes first from now on, so
-  // that caches that share their blocks do not all keep the same.
+  // Call before another cache gets a copy. Unless in use here, the block is evicted early from now
+  // on, so that caches that share blocks do not all keep the same ones.
   void lent(EntryNumber entry);
 
   struct Victim {
     SlotRef at;
-    bool offload = false;  // it must be copied to the next lower tier before it is dropped
-    bool departs = false;  // it is the last copy, and somebody wants it before it is dropped
+    bool offload = false;  // copy it to the next lower tier before dropping it
+    bool departs = false;  // it is the last copy; give it to the taker before dropping it
   };
-  // What goes next from a tier; nothing where nothing may. It stays listed until the caller drops
-  // it or calls begin_leaving.
+  // Returns the next copy to evict from a tier; nullopt if none may be evicted. It stays listed
+  // until the caller drops it or calls begin_leaving().
   std::optional<Victim> next_victim(Tier tier);
   bool wants_offload(SlotRef at) const;
-  // True where dropping it would cut present children off.
+  // Returns true if dropping it would cut off present children.
   bool holds_a_chain(SlotRef at) const;
-  // Pins a copy that is being offloaded: it can still be found, but no longer holds its parent.
+  // Pins a copy that is being offloaded. Lookups still find it, but it no longer holds its parent.
   void begin_leaving(SlotRef at);
-  // It stays after all (the pin remains).
+  // Call if the copy stays after all. Keeps the pin.
   void end_leaving(SlotRef at);
   std::uint32_t leaving_count(Tier tier) const { return leaving_[index_of(tier)]; }
 
-  // True where a slot came free since the last call.
+  // Returns true if a slot was freed since the last call.
   bool take_freed() { return std::exchange(freed_, false); }
-  void say_freed() { freed_ = true; }  // as if: those who wait are to be looked at once more
+  void say_freed() { freed_ = true; }  // so that waiters are served again
   std::uint64_t evictions(Tier tier, EvictionReason reason) const {
     return evictions_[index_of(tier)][static_cast<std::size_t>(reason)];
   }
-  std::int64_t evictions() const;  // of all tiers, for whatever reason
-  // Histories of blocks that are gone.
+  std::int64_t evictions() const;  // for all tiers and reasons
+  // The number of histories of evicted blocks.
   std::uint32_t ghost_histories() const { return uses_ ? uses_->ghost_count() : 0; }
   std::uint64_t history_bytes() const { return uses_ ? uses_->memory_bytes() : 0; }
-  // Of the index, the slots' records, the histories and the metadata that clients attached.
+  // Includes the index, the slot records, the histories and the attached metadata.
   std::uint64_t memory_bytes() const;
   void set_metadata(EntryNumber entry, std::string json);
-  // Tells that no key has a copy in the tier, or in any.
+  // Appends a `cleared` event for the tier; nullopt: for the cache.
   void tell_cleared(std::optional<Tier> tier) const;
-  // Of a cache that is gone, whose last copies nobody can find any more, and whose files may be
-  // another's by the time these go.
+  // Call when the cache is dropped: no more events and journal entries. Nobody can find its last
+  // copies, and its files may belong to another cache when these are freed.
   void stop_telling() {
     events_ = {};
     journal_ = nullptr;
   }
-  // Under which entries count; 0: none does.
+  // The number under which the quota counts entries; 0: it counts none.
   QuotaNumber quota_number(const std::shared_ptr<BlockQuota>& quota) const {
     return quotas_.find(quota);
   }
-  std::uint32_t entry_count() const { return index_.size(); }  // ghosts included
-  // Entries are numbered below this; a key keeps its number as long as it is present.
+  std::uint32_t entry_count() const { return index_.size(); }  // includes ghosts
+  // All entry numbers are below this. A key keeps its number while present.
   EntryNumber entry_end() const { return index_.end(); }
 
  private:
@@ -347,7 +347,7 @@ class BlockStore {
     return overdue(entry, now) && !leased(index_[entry]);
   }
   UseStamp next_stamp() { return {++last_stamp_.value}; }
-  // Of the highest copy; null where there is none. REQUIRES: uses_.
+  // The history of the highest copy; null if there is none. REQUIRES: uses_.
   const BlockHistory* known_of(const Entry& entry) const;
   bool is_last_copy(const Entry& entry, Tier tier) const;
   bool blocked(EntryNumber entry, Tier tier) const;
@@ -358,7 +358,7 @@ class BlockStore {
   void tell_children(EntryNumber parent);
   void set_cut_off(EntryNumber entry, bool is_cut_off);
   void vanish(EntryNumber entry);
-  // Frees a ghost without children; lists again what no longer has to wait.
+  // Frees a ghost without children. Lists parked copies that no child holds any more.
   void free_or_list(EntryNumber entry);
   void free_slot(SlotRef at);
   void list_last(SlotRef at);
@@ -382,12 +382,12 @@ class BlockStore {
   QuotaTable quotas_;
   EventSink events_;
   std::set<std::pair<TimePoint, EntryNumber>> expiries_;
-  // Entries whose children are still to be told whether they are cut off, and of the first of them
-  // the next child. One that has gone meanwhile has none; its number may be another's, whose
-  // children are told what they know.
+  // Entries whose children need an update of `cut_off`. next_untold_child_ is the next child of the
+  // first one. An entry that vanished meanwhile has no children. If its number was reused, the
+  // children of the new key are already up to date.
   std::deque<EntryNumber> untold_;
   EntryNumber next_untold_child_ = kNoEntry;
-  bool telling_ = false;  // the first's children, from there on
+  bool telling_ = false;  // the first entry's children are being updated
   bool departs_ = false;
   std::array<std::uint32_t, kNumTiers> leaving_{};
   std::array<std::uint32_t, kNumTiers> superseded_{};
@@ -403,14 +403,14 @@ class BlockStore {
   const SlotChecksums* disk_slots_ = nullptr;
 };
 
-// The highest copies of the longest present prefix of a list of keys, a batch at a time. The slots'
-// records of a batch are being fetched when it is answered: use it after asking for the next.
-// REQUIRES: no key comes or goes meanwhile.
+// The highest copies of the longest present prefix of a list of keys, batch by batch. It prefetches
+// the slot records of a batch while returning it: use a batch after asking for the next. REQUIRES:
+// no key comes or goes meanwhile.
 class BlockStore::PrefixScan {
  public:
   PrefixScan(BlockStore& store, std::span<const KeyView> keys, TimePoint now)
       : store_(store), now_(now), entries_(store.index_, keys) {}
-  // Empty at the prefix's end. Valid until the next but one call.
+  // Empty at the end of the prefix. Valid until the second call after this one.
   std::span<const SlotRef> next();
 
  private:

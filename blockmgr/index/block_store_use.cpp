@@ -1,4 +1,4 @@
-// BlockStore: who uses a copy, and which goes next.
+// BlockStore: uses of copies, and the choice of victims.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -9,16 +9,17 @@
 namespace cairn {
 namespace {
 
-// Tenths of an order of eviction's span. What was used within the first comes back soon, a system
-// prompt of many requests above all; what stands in the last goes soon as it is.
+// Tenths of the time that a list spans. A block used within the first tenth, such as a system
+// prompt of many requests, will be used again soon. A block in the last tenth is evicted soon
+// anyway.
 constexpr std::uint64_t kInUse = 1;
 constexpr std::uint64_t kGoesSoon = 9;
-// Blocks that go with one that was lent, under one hold of the lock: 20 ns each.
+// Blocks aged together with a lent one under one hold of the lock: 20 ns each.
 constexpr std::size_t kMaxLentTail = 128;
 
 }  // namespace
 
-// At each end of a lease, so its callers have it inline.
+// Inline, because each end of a lease calls it.
 inline void BlockStore::list_last(SlotPool& slots, SlotNumber slot) {
   if (uses_) uses_->listed(slots.history(slot), slots[slot].told);
   slots.list_last(slot);
@@ -84,7 +85,7 @@ void BlockStore::end_lease_pin(SlotRef at) {
 
 void BlockStore::touch(SlotRef at) {
   SlotRecord& slot = record(at);
-  if (slot.place == EvictionPlace::none) return;  // pinned: it is being used
+  if (slot.place == EvictionPlace::none) return;  // pinned: in use
   slot.last_use = next_stamp();
   pool(at.tier()).unlist(at.slot());
   list_last(at);
@@ -92,8 +93,8 @@ void BlockStore::touch(SlotRef at) {
 
 void BlockStore::list_last(SlotRef at) { list_last(pool(at.tier()), at.slot()); }
 
-// The copy that is found from now on was not when the block was used: now it comes where a block
-// that is offloaded would.
+// Lookups found `from` until now. The copy that they find from now on takes over its history, and
+// is listed where an offloaded block would be.
 void BlockStore::hand_on(const Entry& entry, SlotRef from) {
   const SlotRef at = highest_copy(entry);
   SlotRecord& slot = record(at);
@@ -148,7 +149,7 @@ bool BlockStore::believes(SlotRef at, const Telling& telling) const {
   return is_end && entry.user == telling.user && telling.user != kSeveralUsers;
 }
 
-// REQUIRES: it is not listed.
+// REQUIRES: `at` is not listed.
 void BlockStore::set_told(SlotRef at, NextUse next_use) {
   SlotRecord& slot = record(at);
   slot.told = next_use;
@@ -166,7 +167,7 @@ bool BlockStore::tell(SlotRef at, const Telling& telling) {
 bool BlockStore::tell_now(SlotRef at, const Telling& telling, RequestNumber hint) {
   if (!believes(at, telling)) return false;
   SlotRecord& slot = record(at);
-  // Said twice, it is no news; but what is expected soon is expected from now on.
+  // A repeated hint changes nothing, unless a use is expected soon: then its time restarts.
   if (slot.told == telling.next_use && expected_within_ms(slot.told) == 0) return true;
   const bool listed = slot.place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
@@ -201,8 +202,8 @@ void BlockStore::lent(EntryNumber entry) {
     if (slot == kNoSlot) continue;
     const auto tenths = slots.age_in_tenths(slot, last_stamp_);
     if (!tenths || *tenths < kInUse || *tenths >= kGoesSoon) continue;
-    // What goes on from it was used with it last, and stands right before it: left there it would
-    // hold it here as long as before.
+    // A child that was last used with the block stands right before it. Left there, it would keep
+    // the block here as long as before.
     for (std::size_t i = 0; i < kMaxLentTail && slot != kNoSlot; ++i) {
       const SlotNumber before = slots.before(slot);
       const bool goes_on =
@@ -232,7 +233,7 @@ bool BlockStore::wants_offload(SlotRef at) const {
   const auto lower = next_lower(at.tier());
   if (!options_.offload_on_evict || !lower) return false;
   if (has_lower_copy(index_[record(at).owner], at.tier())) return false;
-  // What is cut off takes nothing's place below.
+  // A cut-off block takes only free slots of the lower tier.
   return !record(at).cut_off || pool(*lower).free_count() > leaving_count(at.tier());
 }
 

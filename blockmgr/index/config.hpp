@@ -192,9 +192,9 @@ struct BlockManagerOptions {
 
   std::uint32_t max_caches = 64;
   std::uint32_t max_leases = 65'536;  // per cache
-  // Per cache: blocks held by all leases, each counted as often as it is held. A single lease may
-  // hold as many as one request names. The lists then take 64 MiB, and a slot's pin count is far
-  // from overflow.
+  // Per cache: blocks held by all leases, each counted as often as it is held. While nothing is
+  // held, one request may exceed it. The lists then take 64 MiB, and a slot's pin count is far from
+  // overflow.
   std::uint32_t max_held_blocks = 1u << 24;
   std::uint32_t max_lease_ms = 3'600'000;         // a dead client's leases end within the hour
   std::uint32_t max_blocks_per_request = 65'536;  // keys of one call

@@ -10,7 +10,7 @@ namespace cairn {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 64;
-constexpr std::uint64_t kMaxSharedTtlMs = 366ull * 24 * 3'600'000;  // a year is for ever here
+constexpr std::uint64_t kMaxSharedTtlMs = 366ull * 24 * 3'600'000;  // one year
 
 Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
 
@@ -24,7 +24,7 @@ Result<> check_name(std::string_view what, const std::string& name) {
                       " is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
 }
 
-// With less every block would be told anew all the time.
+// With less, the server would re-register every block all the time.
 constexpr std::uint64_t kMinHolderTtlMs = 1'000;
 
 Result<> check_holders(const SharedConfig& shared, const BlockManagerOptions& options) {

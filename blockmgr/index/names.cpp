@@ -1,4 +1,4 @@
-// The words of the closed sets, as clients and dashboards see them.
+// The names of enum values that clients and dashboards see.
 #include <array>
 
 #include "blockmgr/index/config.hpp"

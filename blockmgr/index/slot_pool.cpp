@@ -61,7 +61,7 @@ AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
   now.cached_bytes = now.reserved_bytes - now.allocated_bytes;
   now.peak_allocated_bytes = max_used_ * slot_bytes;
   now.peak_reserved_bytes = now.reserved_bytes;
-  // Slots that are allocated together need not be neighbours.
+  // Any free slots can be allocated together; they need not be adjacent.
   now.largest_free_bytes = now.cached_bytes;
   now.frees = frees_;
   now.allocations = frees_ + used;
@@ -102,7 +102,7 @@ void SlotPool::give_back(SlotNumber slot) {
   CAIRN_ASSERT(record.pins == 0 && record.leases == 0, "somebody's bytes would be overwritten");
   CAIRN_ASSERT(record.place == EvictionPlace::none, "a free slot would be evicted");
   --counter(record);
-  // One life, one generation: handles of this life are stale from here on.
+  // One generation per life: handles of this life are stale from now on.
   record = SlotRecord{.generation = record.generation + 1};
   if (policy_ != nullptr) histories_[slot] = {};
   ++frees_;
@@ -243,7 +243,7 @@ std::uint32_t SlotPool::choose_list(const Lists& lists, std::int64_t unix_ms) co
     const auto list = static_cast<std::uint32_t>(std::countr_zero(left));
     const SlotNumber first = lists.by_number[list].first;
     const float worth = worth_of(first);
-    // Many are used in a millisecond.
+    // Many blocks are used in the same millisecond.
     const bool is_before =
         worth == least && records_[first].last_use < records_[chosen_slot].last_use;
     if (worth >= least && !is_before) continue;
@@ -254,7 +254,7 @@ std::uint32_t SlotPool::choose_list(const Lists& lists, std::int64_t unix_ms) co
   return chosen;
 }
 
-// A list has blocks of one NextUse, mostly.
+// An estimate: most blocks of a list have the same NextUse.
 std::uint32_t SlotPool::expected_blocks(const Lists& lists) const {
   std::uint32_t blocks = 0;
   for (std::uint64_t left = lists.non_empty; left != 0; left &= left - 1) {
@@ -289,7 +289,7 @@ void SlotPool::set_policy(PolicyRoom& room) {
   std::swap(policy_, room.policy);
   std::swap(histories_, room.histories);
   choose_again();
-  // Lists of the policy before go on while anything lies in them.
+  // Lists of the old policy remain until they are empty.
   if (room.lists.front().by_number.size() <= lists_.front().by_number.size()) return;
   for (std::size_t i = 0; i < lists_.size(); ++i) {
     room.lists[i].non_empty = lists_[i].non_empty;

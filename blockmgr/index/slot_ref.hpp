@@ -10,13 +10,13 @@ namespace cairn {
 using SlotNumber = std::uint32_t;
 inline constexpr SlotNumber kNoSlot = ~SlotNumber{0};
 
-// The most slots of a tier: a reference to a slot is 32 bits, of which two say the tier.
+// The maximum number of slots of a tier: a reference has 32 bits, two of them for the tier.
 inline constexpr std::uint32_t kMaxSlots = 1u << 30;
 
-// A slot of a cache in 4 bytes: a lease on a long prefix is a long list of them.
+// A slot of a cache in 4 bytes: a lease on a long prefix holds a long list of them.
 class SlotRef {
  public:
-  SlotRef() = default;  // to be assigned
+  SlotRef() = default;  // assign before use
   SlotRef(Tier tier, SlotNumber slot)
       : bits_(static_cast<std::uint32_t>(tier) << 30 | (slot & (kMaxSlots - 1))) {}
   Tier tier() const { return static_cast<Tier>(bits_ >> 30); }

@@ -17,64 +17,65 @@ enum class EvictionReason : std::uint8_t { capacity, pressure, request, expired,
 inline constexpr std::size_t kNumEvictionReasons = 5;
 std::string_view to_string(EvictionReason reason);
 
-// As clients say it, but `none`. A metric's label too.
+// The words that clients use, and "none". A metric's label too.
 std::string_view to_string(ReuseHint::Kind kind);
 
 enum class TransferOutcome : std::uint8_t { done, failed, cancelled };
 inline constexpr std::size_t kNumTransferOutcomes = 3;
 std::string_view to_string(TransferOutcome outcome);
 
-// Blocks that the cache would have written to disk of its own accord.
+// Blocks that the cache itself wanted to write to disk.
 struct DiskAdmissionStats {
   std::uint64_t admitted = 0;
   std::uint64_t rejected = 0;   // not used often enough
-  std::uint64_t throttled = 0;  // too much was being written
+  std::uint64_t throttled = 0;  // over the write rate
 };
 
-// What the scrub has read of a disk tier.
+// Blocks of a disk tier read by the scrub.
 struct DiskScrubStats {
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t wrong = 0;   // of those, what could not be read or did not have its checksum
+  std::uint64_t wrong = 0;   // unreadable, or with a wrong checksum
   std::uint64_t passes = 0;  // over all slots
 };
 
-// What a start found damaged of a disk tier, and made up for; a block's bytes are not among it.
+// Damage to a disk tier that a start found and repaired, except in blocks' bytes.
 struct DiskDamageStats {
   std::uint64_t slot_files = 0;  // labels and lengths
   std::uint64_t indexes = 0;     // checkpoints and logs
-  std::uint64_t headers = 0;     // of slots, where they had to be read
+  std::uint64_t headers = 0;     // of slots, if they had to be read
 };
 
 struct TierStats {
   bool present = false;
   std::uint64_t capacity_blocks = 0;
-  // Memory whose pages were taken ahead of their first use; nothing where they are not.
+  // Memory whose pages were allocated before their first use; nullopt if this is off.
   std::optional<std::uint64_t> populated_bytes = {};
   std::array<std::uint64_t, kNumSlotStates> blocks{};  // by SlotState
   std::uint64_t leased_blocks = 0;
-  std::uint64_t hit_blocks = 0;  // of matches
+  std::uint64_t hit_blocks = 0;  // found by matches
   std::array<std::uint64_t, kNumEvictionReasons> evictions{};
   PressureLevel pressure = PressureLevel::normal;
 };
 
-// Movements from a tier to a tier; a client's bytes do not count.
+// Movements between tiers, without bytes to and from clients.
 struct RouteStats {
   std::array<std::uint64_t, kNumTransferOutcomes> blocks{};  // by outcome
   std::uint64_t bytes = 0;
   std::uint64_t in_flight_blocks = 0;
 };
 
-// Of all caches since the start, those that were dropped included.
+// Totals of all caches since the start, dropped caches included.
 struct CacheTotals {
-  // How long movements took, [from][to].
+  // Durations of movements, [from][to].
   std::array<std::array<DurationHistogram::Snapshot, kNumTiers>, kNumTiers> durations = {};
   std::array<std::uint64_t, kNumTiers> checksum_failures = {};
   DiskDamageStats disk_damage;
 };
 
-// Of the sizes in kCurveRatios, what share of the blocks asked for LRU would not have found.
-inline constexpr std::array<double, 5> kCurveRatios = {0.25, 0.5, 1, 2, 4};  // of the cache's size
+// Cache sizes, as multiples of the present one. For each, CacheStats::miss_ratio_curve has the
+// share of the requested blocks that LRU would miss.
+inline constexpr std::array<double, 5> kCurveRatios = {0.25, 0.5, 1, 2, 4};
 
 struct CacheStats {
   std::string name;
@@ -82,7 +83,7 @@ struct CacheStats {
   std::array<std::array<RouteStats, kNumTiers>, kNumTiers> routes;  // [from][to]
   std::uint64_t matches = 0;
   bool has_shared = false;              // it has a shared tier
-  std::uint64_t shared_hit_blocks = 0;  // that this had
+  std::uint64_t shared_hit_blocks = 0;  // found in the shared tier
   std::uint64_t miss_blocks = 0;        // hits of all tiers and misses sum to the keys asked for
   DiskAdmissionStats disk_admission;
   DiskScrubStats disk_scrub;
@@ -93,13 +94,13 @@ struct CacheStats {
   std::uint64_t duplicates = 0;
   std::array<std::uint64_t, kHintKinds> hints{};  // by ReuseHint::Kind
   LockHolds lock_holds;
-  // Of the index, the slots' records, the histories and what clients attached.
+  // Memory of the index, the slot records, the histories and the attached metadata.
   std::uint64_t metadata_bytes = 0;
-  std::uint64_t history_bytes = 0;      // of what the order of eviction remembers
-  std::uint64_t remembered_blocks = 0;  // that are gone, and known when they come back
-  std::uint64_t follows_lru = 0;        // 1: instead of the order that is set
-  std::uint64_t order_changes = 0;      // between those
-  std::uint64_t requests_followed = 0;  // 0: nothing is known of the next
+  std::uint64_t history_bytes = 0;      // memory of the eviction order's history
+  std::uint64_t remembered_blocks = 0;  // evicted blocks that are recognized when they come back
+  std::uint64_t follows_lru = 0;        // 1: LRU is used instead of the configured order
+  std::uint64_t order_changes = 0;      // switches between LRU and the configured order
+  std::uint64_t requests_followed = 0;  // 0: the curve below is unknown
   std::array<double, kCurveRatios.size()> miss_ratio_curve{};
 };
 

@@ -18,7 +18,7 @@
 
 namespace cairn {
 
-// Where blocks live, the highest (nearest to the engine) first.
+// Where blocks are stored, the highest tier (nearest to the engine) first.
 enum class Tier : std::uint8_t { device, pinned, disk };
 inline constexpr std::size_t kNumTiers = 3;
 inline constexpr std::array<Tier, kNumTiers> kTiers = {Tier::device, Tier::pinned, Tier::disk};
@@ -30,15 +30,15 @@ std::optional<Tier> tier_from(std::string_view word);
 // The life of a slot. The four are disjoint and sum to the tier's capacity.
 enum class SlotState : std::uint8_t {
   free,
-  allocated,  // somebody is filling it: a lease's uncommitted slot, or the target of a movement
+  allocated,  // being filled: a lease's uncommitted slot, or the target of a movement
   committed,  // holds a key's bytes and is pinned by a lease, a read or a movement
-  evictable,  // holds a key's bytes, pinned by nobody
+  evictable,  // holds a key's bytes and is not pinned
 };
 inline constexpr std::size_t kNumSlotStates = 4;
 std::string_view to_string(SlotState state);
 std::optional<SlotState> slot_state_from(std::string_view word);
 
-// A slot at one time of its life: the generation changes each time the slot is reused.
+// A slot in one of its lives: each reuse of the slot changes the generation.
 struct BlockHandle {
   Tier tier = Tier::device;
   std::uint32_t slot = 0;
@@ -53,7 +53,7 @@ struct KeyView {
   std::uint8_t size = 0;
 
   std::span<const std::byte> bytes() const { return {data, size}; }
-  // Not text to be read: what sets and files of strings take.
+  // Raw bytes for containers and files of strings; not readable text.
   std::string_view as_text() const { return {reinterpret_cast<const char*>(data), size}; }
   // REQUIRES: at most kMaxKeyBytes bytes.
   static KeyView of_text(std::string_view text) {
@@ -63,8 +63,8 @@ struct KeyView {
   friend bool operator==(const KeyView& a, const KeyView& b) {
     if (a.size != b.size) return false;
     if (a.size < kWord) return std::memcmp(a.data, b.data, a.size) == 0;
-    // By words, the last of which may reach back into the one before it: usual keys are 8 to 32
-    // bytes, of which a call takes longer than the comparison.
+    // Compares by words; the last one may overlap the one before it. Usual keys have 8 to 32 bytes,
+    // for which a call to memcmp takes longer than the comparison.
     for (std::size_t at = 0; at + kWord < a.size; at += kWord) {
       if (a.word(at) != b.word(at)) return false;
     }
@@ -80,11 +80,10 @@ struct KeyView {
   }
 };
 
-// Always the same, and no secret: for what who makes keys that collide spoils only by a worse
-// guess.
+// Stable and not secret. Use it only if colliding keys cost no more than a worse guess.
 inline std::uint64_t plain_hash(KeyView key) { return hash_bytes(key.bytes(), 0); }
 
-// The same, owned.
+// An owned key.
 class BlockKey {
  public:
   BlockKey() = default;
@@ -103,15 +102,15 @@ class BlockKey {
   std::uint8_t size_ = 0;
 };
 
-// Unguessable. Written as 32 hex digits; `cache` says whose it is, so that a lease is found without
-// a lock on all of them.
+// Unguessable. Written as 32 hex digits. `cache` identifies the cache, so a lookup needs no lock
+// over all caches.
 struct LeaseId {
   std::uint32_t cache = 0;
   std::array<std::byte, 12> secret{};
   friend auto operator<=>(const LeaseId&, const LeaseId&) = default;
 };
 
-// The name of the token that asked for a lease, for people; null where none had to be shown.
+// The name of the token that took the lease, for people; null if no token was required.
 using LeaseHolder = std::shared_ptr<const std::string>;
 
 using TransferId = StrongId<struct TransferIdTag>;

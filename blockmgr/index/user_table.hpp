@@ -9,15 +9,15 @@
 
 namespace cairn {
 
-// Who has used a block, in a byte of its entry: a token, or more than one.
+// The user of a block, in one byte of its entry: a token, or kSeveralUsers.
 using UserNumber = std::uint8_t;
 inline constexpr UserNumber kSeveralUsers = std::numeric_limits<UserNumber>::max();
 
-// Numbers for the tokens that use one cache. Those beyond the first 253 count as several, as each
-// number stands for one name only: nothing is known to be theirs alone. Not thread-safe.
+// Numbers the tokens that use one cache. Each number stands for one name, so tokens beyond the
+// first 253 count as kSeveralUsers: no block is known to be theirs alone. Not thread-safe.
 class UserTable {
  public:
-  // Null: whoever shows no token.
+  // Null: a caller without a token.
   UserNumber number_of(const LeaseHolder& holder) {
     if (holder == nullptr) return kNoToken;
     if (const auto known = numbers_.find(*holder); known != numbers_.end()) return known->second;
@@ -28,7 +28,7 @@ class UserTable {
   }
 
  private:
-  static constexpr UserNumber kNoToken = 1;  // 0 is no number: a block's entry before its use
+  static constexpr UserNumber kNoToken = 1;  // 0 is no number: the entry is unused
   static constexpr std::size_t kMaxNames = kSeveralUsers - kNoToken - 1;
 
   std::unordered_map<std::string, UserNumber> numbers_;
