@@ -20,7 +20,7 @@ bool lies_within(const fs::path& inner, const fs::path& outer) {
   return at == outer.end() && inner != outer;
 }
 
-// A folder is left where the tiers below it went with their caches.
+// Removes a folder that dropped caches left behind. Returns false if it has files.
 bool remove_if_without_files(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> folders = {folder};
@@ -29,8 +29,8 @@ bool remove_if_without_files(const fs::path& folder) {
     if (at->symlink_status(error).type() != fs::file_type::directory) return false;
     folders.push_back(at->path());
   }
-  // Those within come after it. None goes that has got a file meanwhile, or that another file
-  // system is mounted on.
+  // Inner folders come last in the list. A folder is not removed if it got a file meanwhile, or if
+  // a file system is mounted on it.
   for (auto last = folders.rbegin(); !error && last != folders.rend(); ++last) {
     fs::remove(*last, error);
   }
@@ -63,7 +63,7 @@ Result<fs::path> prepare_disk_place(const DiskPlace& place) {
   const fs::path real_root = fs::canonical(root, error);
   if (error) return failed("cannot resolve " + root.string());
 
-  // Resolved before anything is made, so that no folder is made beyond a link.
+  // Resolves links before creating folders, so that none is created outside the root.
   const fs::path target = fs::weakly_canonical(real_root / relative, error);
   if (error) return failed("cannot resolve " + (real_root / relative).string());
   if (!lies_within(target, real_root)) {
@@ -103,7 +103,7 @@ std::vector<fs::path> remove_unfinished(const fs::path& root) {
   for (fs::recursive_directory_iterator at(root, error), end; !error && at != end;
        at.increment(error)) {
     const std::string name = at->path().filename().string();
-    // Only a slot file's own name is before the mark: an index that is being written has two.
+    // A slot file's name has one mark. An index that is being written has two, and is kept.
     if (name.ends_with(ending) && name.find(kBesideSlotFile) + ending.size() == name.size()) {
       found.push_back(at->path());
     }

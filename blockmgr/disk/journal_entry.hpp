@@ -13,20 +13,20 @@ namespace cairn {
 struct JournalPlace {
   std::uint64_t generation = 0;
   std::uint64_t stamp = 0;
-  std::uint64_t history = 0;  // the eviction order's own: see EvictionPolicy::kept()
+  std::uint64_t history = 0;  // opaque: see EvictionPolicy::kept()
   std::uint32_t slot = 0;
   std::uint8_t told = 0;  // the expected next use: a NextUse
   std::array<std::uint8_t, 3> unused = {};
 };
-// What a checkpoint, or the log after it, says of a slot. Without a key the slot is free, and this
-// was its last life. Borrows the texts of its block.
+// A slot's entry in a checkpoint or a log. Without a key the slot is free, and the entry names its
+// last life. Borrows the texts of its block.
 using JournalEntry = PlacedRecord<JournalPlace>;
 
 std::size_t encoded_bytes(const JournalEntry& entry);
-// Fills `out`, which has that size.
+// REQUIRES: the size of `out` is encoded_bytes().
 void encode(const JournalEntry& entry, std::uint64_t seed, std::span<std::byte> out);
 
-// Reads entries one after the other, up to the first that is not whole.
+// Reads entries in order, up to the first incomplete one.
 class JournalReader {
  public:
   JournalReader(std::span<const std::byte> bytes, std::uint64_t seed)

@@ -25,7 +25,7 @@ struct LearntHead {
   std::array<char, 8> magic = kLearntMagic;
   std::uint64_t version = kLearntVersion;
   std::uint64_t file_id = 0;
-  std::uint64_t checksum = 0;  // of what follows
+  std::uint64_t checksum = 0;  // of the bytes after the head
 };
 static_assert(sizeof(LearntHead) == 32);
 
@@ -69,7 +69,7 @@ void remove_learnt(const fs::path& slot_file) {
   const fs::path path = beside_slot_file(slot_file, kLearnt);
   std::error_code ignored;
   fs::remove(path, ignored);
-  fs::remove(path.string() + ".new", ignored);  // of a write that was cut off
+  fs::remove(path.string() + ".new", ignored);  // left by an interrupted write
 }
 
 }  // namespace cairn

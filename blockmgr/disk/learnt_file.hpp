@@ -10,23 +10,22 @@
 
 namespace cairn {
 
-// What an order of eviction has learnt, beside a slot file as `PATH~learnt`, for the next start.
-// The bytes are the order's own affair; a file that is not what was written is refused whole, and
-// costs what was learnt only.
+// Stores the learnt state of an eviction order beside a slot file, as `PATH~learnt`, for the next
+// start. The order defines the bytes. A damaged file is refused as a whole, and only the learnt
+// state is lost.
 
 // 53 classes of 40 ages take 17 KB.
 inline constexpr std::size_t kMaxLearntBytes = std::size_t{256} << 10U;
 
 struct LearntFile {
   std::filesystem::path slot_file;
-  std::uint64_t file_id = 0;  // of the slot file: another's is not taken
+  std::uint64_t file_id = 0;  // of the slot file; a file with another id is refused
 };
 
-// Durably, in place of what was there; nothing to be kept removes it. REQUIRES: kMaxLearntBytes at
-// most.
+// Replaces the file durably; removes it if `learnt` is empty. REQUIRES: at most kMaxLearntBytes.
 Result<> write_learnt(const LearntFile& file, std::span<const std::byte> learnt);
-// not_found; checksum_mismatch: it is damaged, of another version or slot file, or too large;
-// io_error.
+// Errors: not_found; checksum_mismatch if the file is damaged, too large, or of another version or
+// slot file; io_error.
 Result<std::vector<std::byte>> read_learnt(const LearntFile& file);
 void remove_learnt(const std::filesystem::path& slot_file);
 

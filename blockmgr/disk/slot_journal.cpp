@@ -20,20 +20,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A log holds this many records of a usual size for each slot, within bounds: it should not run
-// full before a checkpoint is due, nor be worth mentioning beside the blocks.
+// Bytes of a log per slot, within limits. A log should not run full before a checkpoint is due, and
+// should be small compared with the blocks.
 constexpr std::uint64_t kLogBytesPerSlot = 256;
 constexpr std::uint64_t kMinLogBytes = 1ull << 20;
 constexpr std::uint64_t kMaxLogBytes = 64ull << 20;
 
-// Each start adds logs, with which a server that is killed again and again would fill its disk.
+// Each start adds logs, so a server that is killed again and again would fill its disk.
 constexpr std::uint64_t kManyLogs = 8;
 
-// Beside the slot file.
+// Suffixes of the files beside the slot file.
 constexpr std::string_view kIndex = "index";
 constexpr std::string_view kNewIndex = "index~new";
 
-// Another after each start of the machine. Where the kernel does not tell, no two are the same.
+// Differs after each boot of the machine. Random if the kernel does not report the boot.
 std::uint64_t this_boot() {
   std::string text;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
@@ -69,7 +69,7 @@ std::uint64_t SlotJournal::log_bytes() const {
 
 Result<SlotJournal::Found> SlotJournal::load() {
   Found found;
-  // By slot, until all files are read.
+  // Indexed by slot until all files are read.
   found.entries.resize(options_.num_slots);
   std::vector<bool> known(options_.num_slots);
   std::vector<bool> unflushed(options_.num_slots);
@@ -84,7 +84,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   };
 
   std::uint64_t first_log = 0;
-  // Entries borrow from the files, so nothing of those is given back.
+  // Entries borrow from the files, so the mapped pages are not released.
   const MappedData::Options mapped{.counts = options_.mapped};
   auto checkpoint = MappedData::open(checkpoint_path(), mapped);
   if (checkpoint) {
@@ -103,7 +103,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   }
   std::uint64_t expected = first_log;
   LogEnding ending = LogEnding::open;  // of the last log
-  bool any_ran_full = false;           // which is no damage
+  bool any_ran_full = false;           // not damage
   std::uint64_t highest = 0;
   for (const auto& [number, path] : logs_of(options_.path)) {
     highest = std::max(highest, number);
@@ -112,7 +112,8 @@ Result<SlotJournal::Found> SlotJournal::load() {
     if (!log) return std::move(log).error();
     const auto head = checked_head(log->bytes(), head_of(kLogMagic));
     if (!head) {
-      // Made, but not begun: its number is taken again. Else what was in it is lost.
+      // If it begins with zeros, it was created but not started, and its number is reused.
+      // Otherwise its content is lost.
       if (!begins_with_zeros(log->bytes(), sizeof(IndexFileHead))) {
         ++found.torn;
         found.damage.push_back(path.string());
@@ -123,7 +124,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
     }
     ++older_logs_;
     last_number_ = std::max(last_number_, number);
-    // A first log without a checkpoint is complete in itself: it began with an empty tier.
+    // The first log needs no checkpoint: it started with an empty tier.
     if (first_log == 0 && number == 1) {
       found.complete = true;
       expected = 1;
@@ -146,15 +147,16 @@ Result<SlotJournal::Found> SlotJournal::load() {
     }
     found.files_.push_back(std::move(*log));
   }
-  // The log that follows is gone.
+  // The next log is missing.
   if (ending != LogEnding::open) found.complete = false;
-  // A checkpoint has a log beside it from its first moment on.
+  // A checkpoint always has a log after it.
   if (last_number_ < first_log) found.complete = false;
   if (!found.complete && !any_ran_full && found.damage.empty()) {
     found.damage.push_back(options_.path.string() + ": a part of its index has gone");
   }
   last_number_ = std::max(last_number_, first_log);
-  // Logs after a gap are not taken for all there is, until a checkpoint has what the headers tell.
+  // Leaves a gap in the numbers. So a start before the next checkpoint does not take the logs for
+  // complete.
   if (!found.complete || found.torn > 0) last_number_ = std::max(last_number_, highest) + 1;
   std::uint32_t num_known = 0;
   for (std::uint32_t slot = 0; slot < options_.num_slots; ++slot) {
@@ -183,13 +185,13 @@ Result<> SlotJournal::begin() {
   if (!log) {
     why_no_log_ = std::move(log).error().detail;
     no_room_ = true;
-    // A log that comes later does not follow those found: something lies between them.
+    // Leaves a gap: a later log does not continue those found.
     last_number_ = before + 1;
     return say_ran_full(log_path(options_.path, before));
   }
   last_number_ = before + 1;
   log_ = std::move(*log);
-  // Without a spare it goes on as well: the next checkpoint makes one.
+  // Works without a spare: the next checkpoint creates one.
   if (auto spare = make_log(last_number_ + 1)) {
     spare_ = std::move(*spare);
     ++last_number_;
@@ -210,10 +212,11 @@ void SlotJournal::return_number(std::uint64_t number) {
 void SlotJournal::switch_log(NewLog fresh) {
   no_room_ = false;
   older_logs_ = 0;
-  // One that note() made meanwhile comes after it: it stays behind, empty.
+  // note() created a later log meanwhile. `fresh` stays behind, empty.
   if (fresh && log_ && fresh->number() < log_->number()) fresh = nullptr;
   if (!spare_ && (!log_ || log_->half_full())) spare_ = std::exchange(fresh, nullptr);
-  // A log that is not left counts whole: what is in it and in the checkpoint too does no harm.
+  // If the log is not replaced, all of it counts. Entries that are also in the checkpoint do no
+  // harm.
   if (spare_) use_spare();
   spare_ = std::move(fresh);
   checkpoint_log_ = log_->number();

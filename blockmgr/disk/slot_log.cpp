@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the slot file; the log's number follows.
+// Suffix of a log beside the slot file; its number follows.
 constexpr std::string_view kLog = "log.";
 
 }  // namespace
@@ -34,7 +34,8 @@ Result<std::shared_ptr<SlotLog>> SlotLog::make(const fs::path& path, const Index
     ::unlink(path.c_str());
     return error;
   };
-  // All of it is there before it is mapped: a full disk would be a signal, not an error.
+  // Reserves all bytes before mapping: otherwise a full disk would raise a signal instead of an
+  // error.
   if (const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(size_bytes)); error != 0) {
     errno = error;
     return fail("reserved");

@@ -12,8 +12,8 @@
 
 namespace cairn {
 
-// A log of slots' changes: a reserved file mapped into memory, which the kernel keeps when the
-// process is killed. Not thread-safe.
+// A log of slot changes: a reserved file mapped into memory, which the kernel keeps if the process
+// is killed. Not thread-safe.
 class SlotLog {
  public:
   static Result<std::shared_ptr<SlotLog>> make(const std::filesystem::path& path,
@@ -22,7 +22,7 @@ class SlotLog {
   SlotLog& operator=(const SlotLog&) = delete;
   ~SlotLog();
 
-  // Where it does not fit the log says from then on that it lacks something.
+  // If the entry does not fit, marks the log as run full.
   void note(const JournalEntry& entry);
   bool fits(const JournalEntry& entry) const { return encoded_bytes(entry) <= size_ - used_; }
   void say_continued();
@@ -45,7 +45,7 @@ class SlotLog {
 std::filesystem::path log_path(const std::filesystem::path& slot_file, std::uint64_t number);
 // The logs beside a slot file, by number.
 std::map<std::uint64_t, std::filesystem::path> logs_of(const std::filesystem::path& slot_file);
-// Of a log of an earlier run, where there is one and it did not run full.
+// Marks a log of an earlier run. Does nothing if it is missing or already marked.
 Result<> say_continued(const std::filesystem::path& path);
 Result<> say_ran_full(const std::filesystem::path& path);  // likewise
 
