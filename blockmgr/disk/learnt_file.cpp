@@ -59,7 +59,8 @@ Result<std::vector<std::byte>> read_learnt(const LearntFile& file) {
                         head.file_id == file.file_id &&
                         head.checksum == hash_bytes(bytes.subspan(sizeof(head)), 0);
   if (!is_whole) {
-    return Error{ErrorCode::checksum_mismatch, path.string() + " is not what was written"};
+    return Error{ErrorCode::checksum_mismatch,
+                 path.string() + " is damaged, or of another version or slot file"};
   }
   const auto learnt = bytes.subspan(sizeof(head));
   return std::vector<std::byte>(learnt.begin(), learnt.end());

@@ -152,7 +152,7 @@ Result<SlotJournal::Found> SlotJournal::load() {
   // A checkpoint always has a log after it.
   if (last_number_ < first_log) found.complete = false;
   if (!found.complete && !any_ran_full && found.damage.empty()) {
-    found.damage.push_back(options_.path.string() + ": a part of its index has gone");
+    found.damage.push_back(options_.path.string() + ": a part of its index is missing");
   }
   last_number_ = std::max(last_number_, first_log);
   // Leaves a gap in the numbers. So a start before the next checkpoint does not take the logs for

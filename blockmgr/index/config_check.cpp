@@ -30,18 +30,18 @@ constexpr std::uint64_t kMinHolderTtlMs = 1'000;
 Result<> check_holders(const SharedConfig& shared, const BlockManagerOptions& options) {
   if (!options.is_advertised) {
     return Error{ErrorCode::impossible,
-                 "shared.placement is holders, and other servers cannot be told how to reach this "
-                 "one: its setting shared.advertise names the URL"};
+                 "shared.placement is holders, but other servers do not know this server's URL: "
+                 "set shared.advertise"};
   }
   if (shared.write == SharedConfig::Write::on_evict) {
     return Error{ErrorCode::impossible,
-                 "shared.write is on_evict, which is for placement values: a server that no longer "
-                 "has a block holds it for nobody"};
+                 "shared.write is on_evict, which requires placement values: a server cannot serve "
+                 "a block that it has evicted"};
   }
   if (shared.ttl_ms > 0 && shared.ttl_ms < kMinHolderTtlMs) {
     return out_of_range("shared.ttl_ms is " + std::to_string(shared.ttl_ms) +
-                        ", not 0 or at least " + std::to_string(kMinHolderTtlMs) +
-                        ", with placement holders");
+                        "; with placement holders it must be 0 or at least " +
+                        std::to_string(kMinHolderTtlMs));
   }
   return {};
 }
@@ -49,8 +49,7 @@ Result<> check_holders(const SharedConfig& shared, const BlockManagerOptions& op
 Result<> check_shared(const SharedConfig& shared, const BlockManagerOptions& options) {
   if (!options.has_shared_store) {
     return Error{ErrorCode::impossible,
-                 "shared is given, and this server has no shared store: its setting shared.url "
-                 "(--shared) names one"};
+                 "shared is given, but this server has no shared store: set shared.url (--shared)"};
   }
   if (shared.placement == SharedConfig::Placement::holders)
     CAIRN_TRY(check_holders(shared, options));
@@ -84,7 +83,7 @@ std::uint32_t different_blocks(const CacheConfig& config) {
 Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
   CAIRN_TRY(check_name("a cache's name", config.name));
   if (config.shared) CAIRN_TRY(check_shared(*config.shared, options));
-  if (config.default_lease_ms < 1) return out_of_range("default_lease_ms is 0, not 1 and more");
+  if (config.default_lease_ms < 1) return out_of_range("default_lease_ms is 0, not 1 or more");
   std::uint64_t slots = 0;
   bool any = false;
   for (Tier tier : kTiers) {
@@ -122,8 +121,7 @@ Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
     }
     if (change.num_blocks[i] && tier == Tier::device) {
       return Error{ErrorCode::impossible,
-                   "tiers.device is named; the size of pinned and disk tiers may be changed, a "
-                   "device tier is as large as it was made"};
+                   "tiers.device is named, but only pinned and disk tiers can be resized"};
     }
     if (change.pressure[i]) config.pressure[i] = change.pressure[i];
     if (change.num_blocks[i]) config.tiers[i]->num_blocks = *change.num_blocks[i];

@@ -42,7 +42,7 @@ Result<LeaseNumber> LeaseTable::find(const LeaseId& id) const {
   if (id.cache == options_.cache) {
     if (auto at = by_secret_.find(id.secret); at != by_secret_.end()) return at->second;
     if (std::ranges::find(expired_, id.secret) != expired_.end()) {
-      return Error{ErrorCode::lease_expired, "the lease has run out"};
+      return Error{ErrorCode::lease_expired, "the lease has expired"};
     }
   }
   return Error{ErrorCode::unknown_lease, "the cache has no such lease"};
