@@ -21,7 +21,7 @@
 namespace cairn {
 namespace {
 
-// A device that is not there is as impossible as a shape that cannot be.
+// impossible if the device does not exist.
 Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime& runtime) {
   const int wanted = config.tiers[index_of(tier)]->device_id;
   const auto devices = runtime.devices();
@@ -31,7 +31,7 @@ Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime&
   if (found) return {};
   for (const LeftOutDevice& left_out : runtime.left_out()) {
     if (left_out.id != wanted) continue;
-    // For pinned memory it only says what to be near.
+    // The device of pinned memory only sets where it is near.
     if (tier == Tier::pinned) return {};
     return Error{ErrorCode::impossible, "tiers." + std::string(to_string(tier)) + ".device_id is " +
                                             std::to_string(wanted) + ": " + left_out.why};
@@ -42,7 +42,7 @@ Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime&
                                           std::to_string(devices.size()) + " devices"};
 }
 
-// Who asks for a cache that is there believes that it lies in the memory that he names.
+// The caller expects the existing cache to lie in the memory that it names.
 Result<> check_imports(const Cache& cache, const CacheConfig& asked) {
   for (Tier tier : kTiers) {
     const auto& had = cache.config().tiers[index_of(tier)];
@@ -72,12 +72,12 @@ struct BlockManager::Impl {
 
   struct Member {
     std::shared_ptr<Cache> cache;
-    std::vector<std::filesystem::path> disk_files;  // resolved; none without a disk tier
-    bool had_files = false;                         // which were there before it was made
-    std::uint32_t asked_disk_blocks = 0;            // of its making; it may not have got them
+    std::vector<std::filesystem::path> disk_files;  // resolved; empty without a disk tier
+    bool had_files = false;                         // they existed before the cache was made
+    std::uint32_t asked_disk_blocks = 0;            // as requested; the tier may have another size
   };
 
-  // Files are claimed by locks, handles by name.
+  // Checks that no other cache uses the memory. Files are locked instead.
   Result<> check_handle(const ExportedMemory& memory) const;
   Result<BlockLayout> make_layout(const CacheConfig& config, Tier tier) const;
   Result<> check_disk_path(const CacheConfig& config) const;
@@ -89,13 +89,13 @@ struct BlockManager::Impl {
   const std::shared_ptr<CacheServices> services;
   std::unique_ptr<Groups> groups;
   std::unique_ptr<Agents> agents;
-  std::optional<Snapshots> snapshots;  // until the manager goes
-  Mutex creating;                      // one creation at a time, beside the lookups
+  std::optional<Snapshots> snapshots;  // until the manager's destructor
+  Mutex creating;                      // one creation at a time; lookups go on
   mutable Mutex mutex;
   std::map<std::string, Member, std::less<>> members CAIRN_GUARDED_BY(mutex);
   std::unordered_map<std::uint32_t, std::shared_ptr<Cache>> by_number CAIRN_GUARDED_BY(mutex);
   std::uint32_t last_number CAIRN_GUARDED_BY(creating) = 0;
-  SlotTotals retired CAIRN_GUARDED_BY(mutex);  // of caches that were dropped
+  SlotTotals retired CAIRN_GUARDED_BY(mutex);  // of dropped caches
   RandomBytes random CAIRN_GUARDED_BY(creating);
 
   std::optional<Checkpointer> checkpointer;
@@ -118,14 +118,15 @@ BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const
             .caches = [impl = impl_.get()] {
               std::vector<std::shared_ptr<CacheCore>> cores;
               MutexLock lock(impl->mutex);
-              for (const auto& [name, member] : impl->members) cores.push_back(member.cache->core());
+              for (const auto& [name, member] : impl->members)
+                cores.push_back(member.cache->core());
               return cores;
             }});
   }
 }
 
 BlockManager::~BlockManager() {
-  // The operations of both hold caches and leases.
+  // Operations of both hold caches and leases.
   impl_->groups.reset();
   impl_->agents.reset();
   impl_->snapshots.reset();
@@ -207,7 +208,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
                          .number = ++last_number,
                          .hash_seed = random.next_u64(),
                          .memory_id = random.next_u64()};
-  // Files last: memory that is refused leaves none behind.
+  // Files last, so that refused memory leaves no files behind.
   for (Tier tier : {Tier::device, Tier::pinned}) {
     const auto& wanted = config.tiers[index_of(tier)];
     if (!wanted) continue;
@@ -269,15 +270,15 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
   return member;
 }
 
-// A tier whose files have another size than it is to have gets that once its blocks are there: what
-// fits stays, in the order in which it would stay if it were changed later.
+// Resizes a tier whose files have another size than configured, once its blocks are loaded. The
+// blocks that fit stay, chosen as in a later change.
 void BlockManager::Impl::resize_disk_tier(Member& member) {
   Cache& cache = *member.cache;
   const std::uint32_t had = cache.config().tiers[index_of(Tier::disk)]->num_blocks;
   if (had == member.asked_disk_blocks) return;
   CacheChange change;
   change.num_blocks[index_of(Tier::disk)] = member.asked_disk_blocks;
-  // Whoever makes a cache remembers what it is to be.
+  // The caller saves the configuration.
   const auto changed = cache.change(change, [](const CacheConfig&) { return Result<>(); });
   const std::string& name = cache.config().name;
   if (changed) {
@@ -297,7 +298,7 @@ void BlockManager::Impl::resize_disk_tier(Member& member) {
 bool BlockManager::Impl::is_as_asked(const Member& member, const CacheConfig& asked) {
   CacheConfig there = member.cache->config();
   if (there == asked) return true;
-  // It could not have that size when it was made, and has not been changed since.
+  // The tier could not get its size at creation, and has not been changed since.
   auto& disk = there.tiers[index_of(Tier::disk)];
   const auto& made = member.cache->core()->config.tiers[index_of(Tier::disk)];
   if (!disk || disk->num_blocks != made->num_blocks) return false;
@@ -429,12 +430,12 @@ void BlockManager::Impl::remove(std::string_view name, bool with_files) {
   }
   CacheCore& core = *cache->core();
   {
-    // One that is under way ends first; none begins any more. It may wait for a disk, so no lock of
-    // the manager's is held.
+    // Waits for a checkpoint in progress; no new one starts. It may wait for a disk, so the
+    // manager's locks are not held.
     MutexLock no_checkpoint(core.checkpointing);
   }
   MutexLock lock_creating(creating);
-  // The engine may still be using the file; its name is free for the next one.
+  // The engine may still use the file, but its name is free for the next cache.
   remove_disk_tier(disk_files);
   MutexLock lock(mutex);
   retired.retire(core);

@@ -17,53 +17,55 @@
 
 namespace cairn {
 
-// The caches of a server, the leases and movements in them. Thread-safe; no call blocks on I/O but
-// create_cache, drop_cache, checkpoint and the destructor; none waits for another that does, but
-// those.
+// Owns a server's caches, with their leases and transfers. Thread-safe. Only create_cache,
+// drop_cache, take_back, describe_cache, labelled_files, checkpoint and the destructor block on
+// I/O; other calls do not wait for them.
 class BlockManager {
  public:
-  // Borrows all four, which must outlive it. The destructor ends every lease and waits until the
-  // engine has let go of every slot.
+  // Borrows the first four arguments, which must outlive it. The destructor ends all leases and
+  // waits until the engine has released every slot.
   BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
                BlockManagerOptions options, GroupOptions groups = {});
   ~BlockManager();
 
   struct Created {
     std::shared_ptr<Cache> cache;
-    bool is_new = false;  // false: it was there with the same configuration
+    bool is_new = false;  // false: it already existed with the same configuration
   };
-  // Reserves the tiers' memory and files. A disk tier whose files are there with another number of
-  // slots is resized: what fits stays. Where it cannot be, it keeps the size it has, which a change
-  // may try again. cache_exists with another configuration;
-  // impossible_shape; no_capacity; too_many; impossible for a disk path that leaves the data
-  // directory.
+  // Creates a cache and reserves its tiers' memory and files. If the files of a disk tier exist
+  // with another number of slots, the tier is resized and keeps the blocks that fit. If the resize
+  // fails, the tier keeps its old size; a later change may try again. Errors:
+  // - cache_exists: it exists with another configuration.
+  // - impossible_shape, no_capacity, too_many.
+  // - impossible: for example a disk path outside the data directory.
+  // - state_conflict: its memory or disk path is in use, or the old cache is still being removed.
   Result<Created> create_cache(const CacheConfig& given);
-  // Undoes it: what was made goes, and files that were there before stay as they are.
+  // Undoes a creation. Deletes what it made, but no files that existed before.
   // REQUIRES: is_new.
   void take_back(const Created& created);
-  // Keeps what the caller remembers of a cache in the labels of its slot files, whatever it is, so
-  // that labelled_files() tells it where the caller's own copy is lost. Nothing without a disk
-  // tier. Blocks on I/O. impossible: more than kMaxDescriptionBytes; unknown_cache; io_error;
+  // Stores `description`, which may be any bytes, in the labels of the cache's slot files. If the
+  // caller loses its own copy, labelled_files() returns it. Does nothing without a disk tier.
+  // Blocks on I/O. Errors: impossible for more than kMaxDescriptionBytes; unknown_cache; io_error;
   // no_capacity.
   Result<> describe_cache(std::string_view name, const std::string& description);
-  // The slot files below the disk tiers' folders, whether a cache has them or not. Blocks on I/O.
+  // Returns all slot files below the disk tiers' folders, also those of no cache. Blocks on I/O.
   std::vector<LabelledFile> labelled_files() const;
   Result<std::shared_ptr<Cache>> find_cache(std::string_view name) const;  // unknown_cache
-  std::vector<std::shared_ptr<Cache>> caches() const;                      // by name
-  // `leased` while a lease holds blocks, unless forced: its leases then end. Answers how many
-  // ended.
+  std::vector<std::shared_ptr<Cache>> caches() const;                      // sorted by name
+  // Removes a cache with its files and ends its leases. Returns the number of leases ended. Error:
+  // `leased` if there are leases and `force` is false.
   Result<std::uint64_t> drop_cache(std::string_view name, bool force);
 
-  // The cache a lease belongs to. unknown_lease.
+  // Returns the lease's cache. Error: unknown_lease.
   Result<std::shared_ptr<Cache>> cache_of(const LeaseId& lease) const;
 
   Result<TransferStatus> transfer(TransferId id) const;  // unknown_transfer
   TransferList transfers(const TransferListRequest& request) const;
-  // Of the cache that it moves or moved blocks of; empty where that is gone. unknown_transfer.
+  // Returns the cache of a transfer; empty if the cache is gone. Error: unknown_transfer.
   Result<std::string> cache_name_of(TransferId id) const;
-  // Runs `ended` once when the transfer has ended, at once where it has.
+  // Runs `ended` once when the transfer has ended; at once if it already has.
   Result<> watch_transfer(TransferId id, UniqueFunction<void(const TransferStatus&)> ended);
-  // Cancels what has not begun; answers the state after that.
+  // Cancels what has not started. Returns the state after that.
   Result<TransferStatus> cancel_transfer(TransferId id);
   struct TransferCounts {
     std::uint64_t queued = 0;
@@ -72,32 +74,32 @@ class BlockManager {
   TransferCounts transfer_counts() const;
 
   CacheTotals totals() const;
-  // What stages clients' bytes, and the tiers' slots.
+  // Staging memory for clients' bytes, and the tiers' slots.
   std::vector<NamedAllocator> allocators() const;
-  // The peaks of the slots on that device are what is in use now.
+  // Resets the device's slot peaks to the current use.
   void reset_peaks(int device_id);
-  // The groups that this server is a rank of. Their operations are transfers.
+  // The groups that have this server as a rank. Their operations are transfers.
   Groups& groups();
   // The engines that have registered memory. Their copies are transfers.
   Agents& agents();
-  // Of snapshots and of the indexes of disk tiers.
+  // Mappings of snapshots and of disk tiers' indexes.
   const MappedCounts& mapped() const;
-  // What comes and goes in all caches, for those who listen.
+  // Blocks added and removed in all caches, for subscribers.
   const EventRing& events() const;
 
   Snapshots& snapshots();
 
-  // Ends leases and keys whose time has come. Called every few tens of milliseconds by a thread of
-  // the server's; tests call it by hand.
+  // Ends overdue leases and expires keys. A server thread calls it every few tens of milliseconds;
+  // tests call it directly.
   void tick();
 
-  // Works off what was noted of the requests: what other sizes of the caches would find, and
-  // whether they should go by LRU. Called every few tens of milliseconds by another thread than
-  // tick() is: it takes longer. Where nobody calls it, requests do it now and then.
+  // Processes the noted requests: estimates hit rates at other sizes, and chooses between LRU and
+  // the set order. Call it every few tens of milliseconds, not on the thread of tick(), because it
+  // takes longer. Without these calls, requests do the work now and then.
   void follow_reuse();
 
-  // Makes the indexes of all disk tiers durable now. Blocks on I/O. It is also done from time to
-  // time, and by the destructor.
+  // Makes the indexes of all disk tiers durable now. Blocks on I/O. A thread also does it
+  // periodically, and so does the destructor.
   void checkpoint();
 
   const BlockManagerOptions& options() const;

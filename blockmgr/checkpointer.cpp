@@ -10,9 +10,9 @@
 namespace cairn {
 namespace {
 
-// How often it looks whether a log is half full or the period over.
+// How often it checks the logs and the period.
 constexpr std::chrono::milliseconds kCheckpointLook{200};
-// Between the first two tries of a checkpoint that fails.
+// The pause after the first failure.
 constexpr std::chrono::seconds kFirstPause{1};
 
 }  // namespace

@@ -15,16 +15,16 @@ namespace cairn {
 
 class CacheCore;
 
-// Makes the indexes of disk tiers durable on a thread of its own: each period, and at once where a
-// log is half full. The log keeps what a killed process knew; checkpoints keep the log short, and
-// survive a power cut. Its end waits for the checkpoint that is under way.
+// A thread that makes the indexes of disk tiers durable: once per period, and at once if a log is
+// half full. The log survives a killed process. A checkpoint shortens the log and survives a power
+// cut. The destructor waits for a checkpoint in progress.
 class Checkpointer {
  public:
   struct Options {
     Duration period{};
-    std::function<std::vector<std::shared_ptr<CacheCore>>()> caches;  // those that are there now
+    std::function<std::vector<std::shared_ptr<CacheCore>>()> caches;  // the current caches
   };
-  // Borrows the clock. Throws std::system_error where there is no thread.
+  // Borrows the clock. Throws std::system_error if the thread cannot be started.
   Checkpointer(const Clock& clock, Options options);
 
  private:
@@ -33,10 +33,10 @@ class Checkpointer {
 
   const Clock& clock_;
   const Options options_;
-  // The thread's:
-  TimePoint last_;  // when all were made durable
-  // By cache. The next try of one that failed comes later each time: a full disk may stay full, and
-  // a try may write much of it.
+  // Only for the thread:
+  TimePoint last_;  // last checkpoint of all caches
+  // By cache number. Each failure makes the next pause longer: a full disk may stay full, and a try
+  // may write much of it.
   struct Failing {
     Duration pause{};
     TimePoint not_before{};
@@ -44,7 +44,7 @@ class Checkpointer {
   std::map<std::uint32_t, Failing> failing_;
   Mutex mutex_;
   Condition wake_;
-  Thread thread_;  // last: it uses all the others
+  Thread thread_;  // last: uses all others
 };
 
 }  // namespace cairn

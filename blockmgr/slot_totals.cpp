@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-// A slot's share of what its tier reserved.
+// Bytes per slot of the tier's memory.
 std::uint64_t slot_bytes(const BlockLayout& layout) {
   std::uint64_t bytes = 0;
   for (const RegionView& region : layout.regions()) bytes += region.size_bytes();
@@ -62,7 +62,7 @@ void SlotTotals::retire(CacheCore& core) {
   for (const auto& [device, gone] : going.by_device_) {
     AllocatorStatistics& all = by_device_[device];
     all.allocations += gone.allocations;
-    all.frees += gone.allocations;  // those that are still in use go with it
+    all.frees += gone.allocations;  // those in use are freed with the cache
   }
 }
 

@@ -10,15 +10,15 @@ namespace cairn {
 
 class CacheCore;
 
-// The tiers of a cache that lie on a device: the most slots in use of them is what is in use now.
+// Resets the peaks of the cache's tiers on that device to the current use.
 void reset_slot_peaks(CacheCore& core, int device_id);
 
-// The tiers' slots as an allocator's statistics: those of all caches on one device together, since
-// a metric that named caches would lose a series with each. Not thread-safe.
+// The tiers' slots as allocator statistics, summed over all caches per device. A metric with cache
+// names would lose series whenever a cache is dropped. Not thread-safe.
 class SlotTotals {
  public:
   void add(CacheCore& core);
-  // Of a cache that goes: its counts stay, as counters must not go back.
+  // Keeps the counts of a dropped cache, because counters must not go back.
   void retire(CacheCore& core);
 
   std::vector<NamedAllocator> named() const;
