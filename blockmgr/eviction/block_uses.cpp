@@ -6,13 +6,13 @@
 namespace cairn {
 namespace {
 
-// A match is the same request again where no more than so many have begun since.
+// A repeated match is the same request if fewer requests than this have begun since.
 constexpr RequestNumber kSameRequest = 16;
-// A block belongs to the request that last used its parent where no more than so many have begun
-// since: as many as are computed at a time.
+// A block belongs to the request that last used its parent if fewer requests than this have begun
+// since. At most this many are computed at a time.
 constexpr RequestNumber kRequestsAtOnce = 256;
-// What is remembered of blocks that are gone pays up to here: 8 times what the cache holds, and for
-// small caches more.
+// It does not pay to remember more evicted blocks than this: 8 times the cache's blocks, and more
+// for small caches.
 constexpr std::uint64_t kGhostsABlock = 8;
 constexpr std::uint64_t kMinGhosts = 65'536;
 
@@ -71,7 +71,7 @@ void BlockUses::restored(BlockHistory& block, const Restored& restored) {
     last_ = block.request;
     return;
   }
-  // They are no older than those before them.
+  // They are no older than the blocks before them, so their request is a new one.
   if (restoring_ == 0 || restoring_ != last_) restoring_ = last_ = policy_->begin({});
   use(block, restoring_, false);
 }

@@ -12,22 +12,22 @@
 
 namespace cairn {
 
-// Who asked for which blocks of a cache, as its policy needs to know it: a cache sees matches and
-// commits, a policy requests. What a request stores belongs to the match that missed it, or else to
-// the request that its parent was last used by. Not thread-safe.
+// Assigns the uses of a cache's blocks to requests: a cache sees matches and commits, a policy
+// needs requests. A stored block belongs to the request whose match missed it, or else to the
+// request that last used its parent. Not thread-safe.
 class BlockUses {
  public:
   struct Options {
     EvictionKind eviction = EvictionKind::class_hazard;
     std::uint32_t capacity_blocks = 0;
-    std::uint64_t ghost_bytes = 0;  // at most, of what is remembered of blocks that are gone
+    std::uint64_t ghost_bytes = 0;  // limit for the histories of evicted blocks
   };
   explicit BlockUses(const Options& options);
 
   const EvictionPolicy& policy() const { return *policy_; }
 
-  // A match of so many keys begins. One that asks for the same again at once is the same request:
-  // engines look first and take a lease then.
+  // Begins a match of `blocks` keys. The same match again soon after is the same request: engines
+  // look first, then take a lease.
   struct Match {
     std::uint32_t blocks = 0;
     std::uint64_t last_key_hash = 0;
@@ -37,33 +37,33 @@ class BlockUses {
   void found(BlockHistory& block, RequestNumber request, bool is_hub) {
     use(block, request, is_hub);
   }
-  // This is the first key that it missed.
+  // The first key that the request missed.
   void missed(std::uint64_t key_hash, RequestNumber request) {
     place(expected_, key_hash) = {key_hash, request, 1};
   }
 
-  // Brings near what is known of a block that is to be stored.
+  // Prefetches the history of a block that is about to be stored.
   void prefetch(std::uint64_t key_hash) const { ghosts_.prefetch(key_hash); }
   struct Stored {
     std::uint64_t key_hash = 0;
-    const BlockHistory* parent = nullptr;  // null: there is none, or it is not here
+    const BlockHistory* parent = nullptr;  // null if it has none, or it is not in the cache
     bool is_hub = false;
     std::int64_t unix_ms = 0;
   };
   void stored(BlockHistory& block, const Stored& stored);
-  // An earlier run left it, with what it noted then. In the order of last use; those of which
-  // nothing can be read count as stored by one request.
+  // Adds a block that an earlier run left, with that run's record of it. Call in the order of last
+  // use. Blocks without a readable record count as stored by one request.
   struct Restored {
     std::uint64_t kept = 0;  // see EvictionPolicy::kept()
     NextUse told = NextUse::unknown;
   };
   void restored(BlockHistory& block, const Restored& restored);
   void listed(BlockHistory& block, NextUse told) { policy_->listed(block, told); }
-  // Somebody says what he expects of blocks that he does not use now: as a request that takes no
-  // time. retold() is told of the blocks.
+  // Begins a hint for blocks that are not used now. It counts as a request that takes no time. Call
+  // retold() for each block.
   RequestNumber begin_hint(NextUse next_use, std::int64_t unix_ms);
   void retold(BlockHistory& block, RequestNumber hint) { policy_->retold(block, hint); }
-  // Its last copy goes.
+  // Call when the block's last copy is removed.
   void gone(const BlockHistory& block, std::uint64_t key_hash) {
     ghosts_.remember(key_hash, block);
   }
@@ -83,13 +83,13 @@ class BlockUses {
     if (policy_->touched(block, request) && is_hub) block.is_hub = true;
   }
 
-  // By the highest bits of a hash: what was asked for last, and what is expected to be stored.
+  // By the highest bits of a hash: the last matches, and the blocks expected to be stored.
   struct Seen {
     std::uint64_t key_hash = 0;
     RequestNumber request = 0;
     std::uint32_t blocks = 0;
   };
-  static constexpr int kSeenBits = 8;  // as many frontends and more
+  static constexpr int kSeenBits = 8;  // enough for all frontends
   using SeenTable = std::array<Seen, std::size_t{1} << kSeenBits>;
   static Seen& place(SeenTable& table, std::uint64_t key_hash) {
     return table[key_hash >> (64 - kSeenBits)];

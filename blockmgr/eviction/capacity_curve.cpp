@@ -12,45 +12,44 @@
 namespace cairn {
 namespace {
 
-// 33 bytes each; beside models so many that all is 4 MiB. The curve reaches four times the cache's
-// size.
+// 33 bytes each. Fewer beside models, to stay within 4 MiB. The curve reaches four times the
+// cache's size.
 constexpr std::uint32_t kFollowedBlocks = 65'536;
 constexpr std::uint32_t kFollowedBesideModels = 30'100;
 constexpr std::uint32_t kMinFollowedBlocks = 1024;
-// A sample of a small cache errs most: all blocks of one of less than twice as many are followed.
-// One in four of larger ones errs by less than one in eight of 30,000 does, and takes half the
-// time.
+// Samples of small caches err most. Caches of less than twice this size follow all blocks. Larger
+// ones follow one in four: that errs less than one in eight of 30,000, and takes half the time.
 constexpr std::uint32_t kBlocksOfWhichAllAreFollowed = 4096;
 constexpr std::uint32_t kOneInOfSmall = 4;
 constexpr std::uint32_t kReach = 4;
-// What another order hits is at most what LRU would without bounds: that is more than the curve
-// reaches, of small caches above all.
+// Another order hits at most what LRU would hit without bounds. That lies beyond the reach of the
+// curve, above all for small caches.
 constexpr std::uint32_t kFollowedCapacities = 6;
 constexpr std::uint32_t kFollowedCapacitiesOfSmall = 16;
 constexpr std::uint32_t kFollowedOfSmall = 16'384;
-// Blocks of the model that is as large as the cache, and of those of other sizes: as many as 4 MiB
-// hold. With half of them the curve errs by a seventh more.
+// Blocks of the model of the cache's own size, and of the other models: the most that 4 MiB hold.
+// With half as many, the curve errs by a seventh more.
 constexpr std::uint32_t kModelBlocks = 3'760;
 constexpr std::uint32_t kLargestModelBlocks = 2 * kModelBlocks;
-// Between the models the gain over LRU is no line: without those of half and twice the size the
+// Between the models the gain over LRU is not linear: without those of half and twice the size the
 // curve errs by up to 3 points there.
-constexpr std::array<double, 5> kModelSizes = {4, 2, 1, 0.5, 0.25};  // of the cache
-constexpr std::size_t kOwnSize = 2;                                  // of those: the cache's
-constexpr std::size_t kChosen = kModelSizes.size();                  // behind them
-// What is remembered of blocks that no model has, 13 bytes each, and of requests, 72 bytes each.
+constexpr std::array<double, 5> kModelSizes = {4, 2, 1, 0.5, 0.25};  // times the cache's size
+constexpr std::size_t kOwnSize = 2;                  // index of the cache's own size
+constexpr std::size_t kChosen = kModelSizes.size();  // index of the shadow that follows the choice
+// Remembered blocks that no model holds (13 bytes each), and requests (72 bytes each).
 constexpr std::uint32_t kGhosts = 40'960;
 constexpr std::uint32_t kRequests = 8'192;
 constexpr std::uint64_t kHalfLifeCapacities = 16;
 constexpr std::uint64_t kMinHalfLife = 262'144;
-// Requests whose end is awaited, and blocks of theirs: more than run at a time.
+// Requests that wait for their end, and their blocks: more than run at a time.
 constexpr std::size_t kWaitingRequests = 256;
 constexpr std::size_t kWaitingBlocks = 8'192;
-constexpr std::size_t kWindowBlocks = 12'288;  // 8 to 12 bytes each, in each half
-// A gap between requests says nothing about how many come while there is work.
+constexpr std::size_t kWindowBlocks = 12'288;  // per window; 8 to 12 bytes each
+// A longer gap between requests is idle time, and says nothing about the rate under load.
 constexpr std::int64_t kLongestGapMs = 60'000;
 constexpr std::uint64_t kUnbounded = std::uint64_t{1} << 40U;
 
-// The power of two from which on so many blocks fit.
+// The least power of two for which one in that many of the blocks fit.
 std::uint32_t one_in(std::uint64_t blocks, std::uint32_t room) {
   return static_cast<std::uint32_t>(
       std::bit_ceil(std::max<std::uint64_t>(1, (blocks + room - 1) / room)));
@@ -110,8 +109,8 @@ void CapacityCurve::asked(Request request) {
   const bool faded =
       distances_.request({.followed = request.followed, .others = request.blocks - hubs});
   note_time(request, faded);
-  // The models and the window have no hubs: those stay in any cache, and which sample has them
-  // would decide.
+  // The models and the window leave hubs out: any cache keeps them, and the result would depend on
+  // which sample has them.
   const auto is_left_out = [this](const AskedBlock& block) {
     return block.is_hub || !is_sampled(block.key_hash, model_one_in_);
   };
@@ -196,7 +195,7 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
                .asked_blocks = 1.0 * told});
 }
 
-// Of the last request, what a model found, or another one of that size.
+// How many more blocks than LRU a shadow of the model's size found in the last request.
 double CapacityCurve::more_than_lru(std::size_t shadow, const Model& model) const {
   return static_cast<double>(shadows_->hits(shadow)) -
          static_cast<double>(samples_[model.sample].lru.hits(model.room_blocks));
@@ -207,10 +206,11 @@ CapacityCurve::Point CapacityCurve::at(std::uint64_t capacity_blocks) const {
   return {.lru = lru, .policy = std::clamp(lru + gain_at(capacity_blocks), 0.0, most())};
 }
 
-// What a cache without bounds would hit, as far as the curve reaches.
+// The hit rate of a cache without bounds, as far as the curve reaches.
 double CapacityCurve::most() const { return distances_.hit_rate(kUnbounded); }
 
-// Over LRU: between two models by the logarithm of their sizes, beyond them as the next one's.
+// Over LRU. Interpolated between two models by the logarithm of their sizes; beyond them, the
+// nearest model's gain.
 double CapacityCurve::gain_at(std::uint64_t capacity_blocks) const {
   if (models_.empty()) return 0;
   const auto gain = [this](const Model& model) {
@@ -260,7 +260,7 @@ double CapacityCurve::optimum() const {
     lru.request(request.blocks);
     hits += lru.hits(room);
   }
-  // Both begin with nothing, so what they differ by is the order alone.
+  // Both begin empty, so only the order makes the difference.
   const double more = static_cast<double>(optimum_hits(requests, room)) - static_cast<double>(hits);
   const double optimum =
       now.lru + distances_.share_of_others() * more / static_cast<double>(blocks);

@@ -14,10 +14,10 @@
 
 namespace cairn {
 
-// What caches of other sizes would have hit of a cache's requests: under LRU by stack distances,
-// with the cache's own order of eviction by small models of five sizes, and at best, over the last
-// requests. Requests count half after 16 times as many blocks as the cache has were asked for
-// (262,144 in small caches). At most 4 MiB. Not thread-safe.
+// Estimates what caches of other sizes would have hit: under LRU by stack distances, under the
+// cache's own eviction order by small models of five sizes, and at best over the last requests. The
+// weight of a request halves after 16 times the cache's blocks were asked for (at least 262,144).
+// Uses at most 4 MiB. Not thread-safe.
 class CapacityCurve {
  public:
   struct Options {
@@ -26,56 +26,56 @@ class CapacityCurve {
   };
   explicit CapacityCurve(const Options& options);
 
-  // Of blocks that are no hubs those are followed whose hash has none of these bits.
+  // A block that is not a hub is followed if its hash has none of these bits.
   std::uint64_t left_out_bits() const { return distances_.left_out_bits(); }
 
   struct Request {
-    std::vector<AskedBlock> followed = {};  // of its blocks, the prefix's first one first
-    std::uint32_t blocks = 0;               // all of them
-    bool has_last = false;                  // the last one followed is the last of all
+    std::vector<AskedBlock> followed = {};  // its followed blocks, the prefix's first block first
+    std::uint32_t blocks = 0;               // all of its blocks
+    bool has_last = false;                  // the last followed block is the request's last
     std::int64_t unix_ms = 0;
-    // ended() says with this how it ended, soon; 0: nobody will.
+    // Names the request in ended(), which is called soon; 0: it is not called.
     std::uint64_t ticket = 0;
   };
   void asked(Request request);
   void ended(std::uint64_t ticket, const RequestEnd& end);
-  // The request has another ticket from now on.
+  // Changes the request's ticket.
   void rename(std::uint64_t from, std::uint64_t to);
-  // A block that nobody asked for.
+  // A block was stored that no request asked for.
   void stored(const AskedBlock& block) { distances_.stored(block); }
 
   struct Point {
-    double lru = 0;  // of the blocks asked for, 0 to 1
+    double lru = 0;  // share of the blocks asked for, 0 to 1
     double policy = 0;
   };
   Point at(std::uint64_t capacity_blocks) const;
-  // The most that any order of eviction could hit at the cache's own size, as far as the last
-  // requests tell. Computed when it is asked for: some 10 ms.
+  // The most that any eviction order could hit at the cache's own size, estimated from the last
+  // requests. Computed on each call: about 10 ms.
   double optimum() const;
-  // Which of LRU and the cache's own order it should go by.
+  // Whether the cache should follow LRU or its own order.
   const OrderChoice& choice() const { return choice_; }
   std::uint64_t requests() const { return requests_; }
   double blocks_per_s() const;
   std::uint64_t memory_bytes() const;
 
  private:
-  // The order of eviction in a cache of some size, of a sample of the blocks. It is compared
-  // with LRU on the same sample: what chance puts into that is in both, so that what they differ by
-  // is nearly that of whole caches.
+  // The eviction order in a cache of some size, with a sample of the blocks. It is compared with
+  // LRU on the same sample: both have the same sampling error, so their difference is nearly that
+  // of whole caches.
   struct Model {
-    std::uint64_t capacity_blocks = 0;  // that it stands for
+    std::uint64_t capacity_blocks = 0;  // size of the modelled cache
     std::uint32_t room_blocks = 0;
     std::size_t sample = 0;
-    double more_hits = 0;  // than LRU has
+    double more_hits = 0;  // than LRU
   };
-  // One block in so many, chosen by its hash.
+  // One block in `one_in`, chosen by its hash.
   struct Sample {
     std::uint32_t one_in = 1;
     LruCaches lru;
     std::vector<std::uint64_t> blocks = {};  // of the last request
     double asked_blocks = 0;                 // fades
   };
-  // Requests one after the other, for what needs to look ahead.
+  // The last requests in order, for the optimum.
   struct Window {
     std::vector<std::uint64_t> blocks;
     std::vector<std::uint32_t> ends;
@@ -90,12 +90,12 @@ class CapacityCurve {
   Options options_;
   std::uint32_t model_one_in_;
   StackDistances distances_;
-  std::vector<Model> models_;  // the largest first; none with lru
-  // Those, and behind them one of the cache's own size, as it is with choice_.
+  std::vector<Model> models_;  // the largest first; empty with lru
+  // One for each model, then one of the cache's own size that follows choice_.
   std::optional<ShadowCaches> shadows_;
   std::vector<Sample> samples_;
   OrderChoice choice_;
-  // How a request ended tells the models more: these wait for that.
+  // Requests wait here for ended(), from which the models learn more.
   struct Waiting {
     Request request;
     std::optional<RequestEnd> end;
@@ -103,10 +103,10 @@ class CapacityCurve {
   std::deque<Waiting> waiting_;
   std::size_t waiting_blocks_ = 0;
   std::uint32_t skipped_blocks_ = 0;
-  std::array<Window, 2> windows_;  // the one before, and the one that grows
+  std::array<Window, 2> windows_;  // the previous and the current one
   std::uint64_t requests_ = 0;
   std::int64_t last_unix_ms_ = 0;
-  double seconds_ = 0;  // that the blocks asked for took; fades as they do
+  double seconds_ = 0;  // in which the blocks were asked for; fades with them
 };
 
 }  // namespace cairn

@@ -11,18 +11,18 @@ namespace {
 constexpr std::uint32_t kUsedGroups = 4;  // see BlockGroup
 // How much of a request was new: an answer and a question, a longer text, a whole document.
 constexpr std::array<std::uint32_t, 2> kUnknownBlocks = {4, 16};
-// Short outputs are steps of something that goes on, long ones mostly its end.
+// Short outputs are steps of longer work. Long outputs mostly end it.
 constexpr std::array<std::uint32_t, 2> kOutputTokens = {64, 256};
 constexpr std::uint32_t kOutputs = kOutputTokens.size() + 1;
 constexpr std::uint32_t kContexts = (kUnknownBlocks.size() + 1) * kOutputs;
-// Of blocks that are told how long the output was still counts: without it what is said wrongly of
-// long documents, to which other questions come, cost more than it brought. How often they were
-// used does not.
+// Hinted blocks are also classed by output length: without it, wrong hints for long documents,
+// which get other questions, cost more than hints gained. The number of uses does not matter for
+// them.
 constexpr std::uint32_t kFirstTold = kUsedGroups * kContexts;
 constexpr std::uint32_t kFirstOther = kFirstTold + (kNextUses - 1) * kOutputs;
 constexpr std::uint32_t kClasses = kFirstOther + 2;
-// By NextUse, how many times as often as others blocks are believed to be used at an age of which
-// nothing was seen.
+// By NextUse: how many times as often as others such blocks are used, assumed for ages without
+// data.
 constexpr std::array<float, kNextUses> kExpectedUses = {1, 0.1F, 0.5F, 1, 2, 4};
 static_assert(kClasses <= EvictionPolicy::kMaxLists);
 constexpr std::uint32_t kRebuildRequests = 32;
@@ -37,31 +37,31 @@ std::uint32_t window_of(std::uint32_t capacity_blocks) {
 std::uint32_t level_of(std::uint32_t value, const std::array<std::uint32_t, 2>& bounds) {
   return static_cast<std::uint32_t>(value >= bounds[0]) + (value >= bounds[1] ? 1 : 0);
 }
-// The least of a level.
+// The lower bound of a level.
 std::uint32_t least_of(std::uint32_t level, const std::array<std::uint32_t, 2>& bounds) {
   return level == 0 ? 0 : bounds[std::min<std::size_t>(level, bounds.size()) - 1];
 }
 
-// What another run needs to know of a block: what its class and its age depend on.
+// The data that a block's class and age depend on, for another run.
 struct KeptByHazard {
-  std::uint64_t order : 3;  // the kind of order, + 1
+  std::uint64_t order : 3;  // EvictionKind + 1
   std::uint64_t uses : 4;
   std::uint64_t is_hub : 1;
   std::uint64_t is_tail : 1;
-  // Of its request.
+  // Of its request:
   std::uint64_t unknown_level : 2;
   std::uint64_t output_level : 2;
-  std::uint64_t blocks : 16;  // that many, or more
+  std::uint64_t blocks : 16;  // at most kMostBlocks
   std::uint64_t position_blocks : 32;
   std::uint64_t unused : 3;
 };
 static_assert(sizeof(KeptByHazard) == sizeof(std::uint64_t));
 constexpr std::uint64_t kHazardOrder = static_cast<std::uint64_t>(EvictionKind::class_hazard) + 1;
 constexpr std::uint32_t kMostBlocks = 0xFFFF;
-// Of a request of an earlier run: more than there are, half an octave each.
+// Marks a request of an earlier run. There are fewer buckets, as each widens by half an octave.
 constexpr std::uint8_t kLeftInEarlierRuns = 0xFF;
 
-// As far as that has been counted.
+// Whether settle() has already moved the request past the bucket.
 bool has_left(const PastRequest& request, std::uint32_t bucket) {
   return request.left_buckets > bucket && request.left_buckets != kLeftInEarlierRuns;
 }
@@ -98,9 +98,9 @@ std::uint32_t ClassHazard::class_of(BlockGroup group, const PastRequest& request
   return static_cast<std::uint32_t>(group) * kContexts + context;
 }
 
-// A long prompt tells little more than a short one: its blocks share their fate. One that is told
-// of a sample counts for more, or the sample would learn more slowly than all; for less than those
-// that it stands for, as it is one.
+// A long prompt teaches little more than a short one, because its blocks share their fate. A
+// sampled block weighs more, or a sample would learn more slowly than the whole; but it weighs less
+// than the blocks that it stands for, as it is only one.
 float ClassHazard::weight_of(const PastRequest& request) {
   const auto blocks = static_cast<float>(request.blocks());
   return std::sqrt(static_cast<float>(request.each)) / std::cbrt(blocks * blocks);
@@ -122,8 +122,9 @@ RequestNumber ClassHazard::begin_request(const RequestStart& start) {
   return number;
 }
 
-// Requests that are older than a bucket now have lived through it, with their blocks that wait.
-// That counts when the table is rebuilt, or before it changes which blocks wait or what they are.
+// Requests older than a bucket's end have lived through it, with their waiting blocks. Counts that
+// before the table is rebuilt. settle() counts it before a request's waiting blocks or class
+// change.
 void ClassHazard::settle_all() {
   const std::uint32_t now_blocks = log_.position_blocks();
   for (std::uint32_t k = 0; k < inside_.size(); ++k) {
@@ -139,7 +140,7 @@ void ClassHazard::settle_all() {
   }
 }
 
-// REQUIRES: it is remembered.
+// REQUIRES: the request is remembered.
 void ClassHazard::settle(RequestNumber number) {
   if (number == log_.last()) return;
   PastRequest& request = log_[number];
@@ -195,7 +196,7 @@ std::uint32_t ClassHazard::touch(BlockHistory& block, RequestNumber request) {
   PastRequest& now = log_[request];
   count_use(block, now, 1);
   if (block.is_known() && log_.remembers(block.request)) {
-    // The deepest counts: prompts that share only their beginning are other conversations.
+    // The deepest block counts: prompts that share only their beginning are other conversations.
     if (!block.is_hub) {
       now.turn = static_cast<std::uint8_t>(std::min<std::uint32_t>(block.uses + 1U, kMostUses));
     }
@@ -208,7 +209,7 @@ std::uint32_t ClassHazard::touch(BlockHistory& block, RequestNumber request) {
   block.is_last = ++now.used == now.asked;
   if (now.used > now.asked) now.weight = weight_of(now);
   if (block.uses < kMostUses) ++block.uses;
-  // The last one that was asked for stands alone: it may be a tail.
+  // The last block asked for is handled alone: it may be a tail.
   if (now.used > now.asked) return kAnyNumber;
   return now.used < now.asked ? now.asked - now.used - 1 : 0;
 }
@@ -222,7 +223,7 @@ std::optional<std::uint32_t> ClassHazard::end_request(RequestNumber request,
   if (end.output_tokens) record.output_tokens = *end.output_tokens;
   if (end.full_blocks) record.ends_in_part = record.asked > *end.full_blocks;
   if (end.next_use != NextUse::unknown) record.next_use = end.next_use;
-  if (record.unknown == 0) return std::nullopt;  // what it stores may follow
+  if (record.unknown == 0) return std::nullopt;  // its stored blocks may follow
   return record.unknown;
 }
 
@@ -292,7 +293,8 @@ bool ClassHazard::take_kept(BlockHistory& block, std::uint64_t kept, NextUse tol
   return true;
 }
 
-// What those lived through was learnt where they did. REQUIRES: the first request since begins.
+// The earlier runs have counted what restored requests lived through. REQUIRES: the first request
+// since begins.
 void ClassHazard::pass_over_restored() {
   restored_ = {};
   earlier_runs_blocks_ = log_.mark(log_.last()).position_blocks;

@@ -8,10 +8,10 @@
 
 namespace cairn {
 
-// Worth is learnt by class of block and age since its last use. The class says how often the block
-// was used, and what its user expects of it or else whether its request brought much that was new
-// and how much was produced; hubs and tails are classes of their own. How far what is told is right
-// is learnt as all else is.
+// Learns worth by class of block and age since the last use. Without a hint, the class depends on
+// the number of uses, on how much of the request was new, and on the output's length. With a hint,
+// it depends on the hint and the output's length. Hubs and tails are separate classes. How reliable
+// hints are is learnt too.
 class ClassHazard final : public EvictionPolicy {
  public:
   explicit ClassHazard(const PolicyOptions& options);
@@ -48,17 +48,17 @@ class ClassHazard final : public EvictionPolicy {
 
   RequestLog log_;
   HazardTable table_;
-  std::vector<RequestNumber> inside_;  // by bucket: the oldest that settle_all() left in it
+  std::vector<RequestNumber> inside_;  // by bucket: the oldest request that settle_all() left in it
   std::uint32_t until_rebuild_ = 0;
-  // The request of the block that was restored last: those of one request come one after the other.
+  // The request of the last restored block. Blocks of one request are restored one after the other.
   struct Restored {
-    std::uint64_t of_request = 0;  // what was kept of the request; 0: none was restored
+    std::uint64_t of_request = 0;  // kept() data of the request; 0: none was restored
     NextUse told = NextUse::unknown;
     RequestNumber number = 0;
   } restored_;
-  std::uint32_t earlier_runs_blocks_ = 0;  // that were requested in those
-  // In which bucket the request lies that last used the blocks which are being found: mostly one
-  // for many of them.
+  std::uint32_t earlier_runs_blocks_ = 0;  // requested in earlier runs
+  // The bucket of the request that last used the blocks being found: mostly the same for many of
+  // them.
   struct Seen {
     RequestNumber request = 0;
     std::uint32_t bucket = 0;

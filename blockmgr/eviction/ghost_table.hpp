@@ -10,18 +10,18 @@
 
 namespace cairn {
 
-// Histories of blocks that have no copy any more, by a hash of their key. A fixed number of places,
-// in sets of five that are a cache line each; a new one takes the place of the set's oldest. A hash
-// may be another key's: one in a billion remembers a history that is not its own, which costs a
-// worse guess. Not thread-safe.
+// Histories of blocks that have no copy any more, by a hash of their key. A fixed number of
+// entries, in sets of five; a set is one cache line. A new entry replaces the oldest of its set.
+// Hashes may collide: one block in a billion gets another's history, which only makes a guess
+// worse. Not thread-safe.
 class GhostTable {
  public:
   explicit GhostTable(std::uint32_t capacity_blocks);
 
-  // Blocks go many at a time, and the place of each is a cache miss: the last few are put there
-  // when more follow or somebody asks.
+  // Blocks are evicted many at a time, and each access is a cache miss. So the last few are
+  // inserted only when more follow or on recall().
   void remember(std::uint64_t key_hash, const BlockHistory& history);
-  // Forgets it. Nothing is known of a block that was never here, or too long ago.
+  // Removes and returns the history. It is unknown if the block was never here, or too long ago.
   BlockHistory recall(std::uint64_t key_hash) {
     if (leaving_count_ > 0) put_all();
     const auto tag = static_cast<std::uint32_t>(key_hash);
@@ -33,7 +33,7 @@ class GhostTable {
   static constexpr std::size_t kPlaces = 5;
   static constexpr std::size_t kSetBytes = 64;
   void prefetch(std::uint64_t key_hash) const { __builtin_prefetch(&set_of(key_hash), 1); }
-  std::uint32_t size() const {  // to the last few
+  std::uint32_t size() const {  // exact up to the last few
     return static_cast<std::uint32_t>(std::min(size_ + leaving_count_, kPlaces * sets_.size()));
   }
   std::uint64_t memory_bytes() const { return sets_.size() * sizeof(Set); }
@@ -41,7 +41,7 @@ class GhostTable {
  private:
   struct Ghost {
     std::uint32_t tag = 0;
-    BlockHistory history;  // unknown: the place is free
+    BlockHistory history;  // unknown: the entry is free
   };
   struct alignas(kSetBytes) Set {
     std::array<Ghost, kPlaces> ghosts;
@@ -51,7 +51,7 @@ class GhostTable {
     std::uint64_t key_hash = 0;
     BlockHistory history;
   };
-  static constexpr std::size_t kMostLeaving = 16;  // as many as are fetched at a time
+  static constexpr std::size_t kMostLeaving = 16;  // as many as are prefetched at a time
   const Set& set_of(std::uint64_t key_hash) const {
     return sets_[static_cast<std::size_t>((key_hash >> 32) * sets_.size() >> 32)];
   }

@@ -8,16 +8,16 @@
 namespace cairn {
 namespace {
 
-// So much weight counts as if it had been seen to behave as expected. A request of n blocks weighs
-// the cube root of n in all. Found on two public traces, and flat around there.
+// Priors: this much weight counts as if it had behaved as expected. A request of n blocks weighs
+// the cube root of n in total. Tuned on two public traces; nearby values do as well.
 constexpr float kPooledPrior = 4;
 constexpr float kFactorPrior = 2;
 constexpr float kClassPrior = 20;
 // b of a / (b + age), in widths of the first bucket.
 constexpr float kLomaxOffset = 8;
-constexpr float kMostWeight = 1e9F;     // a request weighs 10 at most, and half after 1,000 others
-constexpr float kLeastWeight = 1e-30F;  // what fades for ever costs much below 1e-38
-constexpr float kMostHazard = 0.95F;    // what is only expected is never certain
+constexpr float kMostWeight = 1e9F;     // a request weighs at most 10, and half after 1,000 others
+constexpr float kLeastWeight = 1e-30F;  // below 1e-38 arithmetic is slow
+constexpr float kMostHazard = 0.95F;    // an expectation is never certain
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void HazardTable::fade(float factor) {
   }
 }
 
-// The first bucket stays as it is: engines ask twice for one prompt, and that is no habit.
+// The first bucket is not smoothed: engines ask twice for one prompt, which is not a habit.
 void HazardTable::smooth() {
   const std::uint32_t last = buckets() - 1;
   for (std::uint32_t c = 0; c < shape_.classes; ++c) {
@@ -96,7 +96,7 @@ void HazardTable::pool() {
     used += sums_[k].used;
     expected += sums_[k].seen() * pooled_[k];
   }
-  // 1 until something was seen: half of the blocks are used again by the age of `offset`.
+  // 1 without data: half of the blocks are used again by the age of `offset`.
   const float scale = (used + 1) / (expected + 1);
   for (std::uint32_t k = 0; k < buckets(); ++k) {
     const float prior = std::min(kMostHazard, scale * pooled_[k]);
@@ -125,15 +125,14 @@ void HazardTable::rebuild_hazard(std::uint32_t of_class) {
   }
 }
 
-// From the oldest age down: what follows is taken along as long as that raises the uses by the time
-// of holding. What follows is in stretches that were found best in the same way, so each is looked
-// at once.
+// From the oldest age down: a stretch absorbs the next one as long as that raises the uses per
+// holding time. The next stretches were found in the same way, so each is looked at once.
 void HazardTable::rebuild_worth(std::uint32_t of_class) {
   const std::span<const float> hazard = row(hazard_, of_class);
   const std::span<float> worth = row(worth_, of_class);
   stretches_.clear();
   for (std::uint32_t k = buckets(); k-- > 0;) {
-    // What is used in a bucket is held for half of it.
+    // A block that is used in a bucket is held for half of it.
     Stretch from{
         .uses = hazard[k], .held = (1 - hazard[k] / 2) * widths_[k], .left = 1 - hazard[k]};
     while (!stretches_.empty()) {
@@ -149,7 +148,8 @@ void HazardTable::rebuild_worth(std::uint32_t of_class) {
   }
 }
 
-// The first of which as little is known: nothing but what is expected. Itself, where something is.
+// The first class that also has no data, with the same expectation. The class itself if it has
+// data.
 std::uint32_t HazardTable::like_unseen(std::uint32_t of_class) const {
   for (std::uint32_t c = 0; c < of_class && !is_seen_[of_class]; ++c) {
     if (!is_seen_[c] && expected_[c].factor == expected_[of_class].factor) return c;
@@ -173,8 +173,7 @@ void HazardTable::rebuild() {
 
 namespace {
 
-// In front of the weights. What a class or an age means is the program's: another meaning is
-// another version.
+// Precedes the weights. If the meaning of a class or an age changes, the version must change.
 struct LearntHead {
   std::uint32_t version = 1;
   std::uint32_t classes = 0;

@@ -6,7 +6,7 @@ namespace cairn {
 
 inline constexpr std::uint32_t kNoBlock = ~std::uint32_t{0};
 
-// A list through `previous` and `next` of numbered nodes, which somebody else keeps.
+// A list through `previous` and `next` of numbered nodes, which the caller owns.
 struct LinkedBlocks {
   std::uint32_t first = kNoBlock;
   std::uint32_t last = kNoBlock;
@@ -14,7 +14,7 @@ struct LinkedBlocks {
 
   bool empty() const { return first == kNoBlock; }
 
-  // kNoBlock: at the end.
+  // Appends if `next` is kNoBlock.
   template <class Nodes>
   void insert_before(Nodes& nodes, std::uint32_t block, std::uint32_t next) {
     ++count;

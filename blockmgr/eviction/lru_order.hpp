@@ -9,18 +9,17 @@
 
 namespace cairn {
 
-// At most one in so many blocks of a cache is kept beyond its turn because it is expected back
-// soon: who says so of everything has no more than LRU, and takes a quarter from the others at
-// most.
+// At most one in kKeptShare blocks of a cache is kept longer because it is expected soon. A client
+// that expects every block soon gets no more than LRU, and takes at most a quarter from the others.
 inline constexpr std::uint32_t kKeptShare = 4;
 
-// LRU with hints has a list for each NextUse. What its first is worth, to those of the others: what
-// is never used goes first and what is used later next. The others go by the time since their last
-// use, but what is expected soon stays until that time is over, as far as kKeptShare allows.
+// LRU with hints has a list for each NextUse. lru_worth() compares the first blocks of these lists.
+// `never` is evicted first, then `later`. The others are evicted by the time since their last use,
+// but blocks expected soon stay until that time is over, as far as kKeptShare allows.
 struct LruFront {
   NextUse next_use = NextUse::unknown;
   std::int64_t age_ms = 0;            // since it was listed
-  std::uint32_t expected_blocks = 0;  // in all lists of what is expected soon
+  std::uint32_t expected_blocks = 0;  // in all lists of blocks expected soon
   std::uint32_t capacity_blocks = 0;
 };
 inline float lru_worth(const LruFront& front) {
@@ -35,7 +34,7 @@ inline float lru_worth(const LruFront& front) {
   return is_kept ? kLast - age : -age;
 }
 
-// Blocks that are expected soon, in a list for each NextUse.
+// Counts the blocks that are expected soon; one list for each NextUse.
 inline std::uint32_t expected_blocks(std::span<const LinkedBlocks> by_next_use) {
   std::uint32_t blocks = 0;
   for (std::size_t i = 0; i < kNextUses; ++i) {

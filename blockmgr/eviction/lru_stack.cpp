@@ -51,12 +51,12 @@ void LruStack::give_up_oldest() {
   take_out(bottom_);
 }
 
-// A third of the places are holes at least: as many blocks are used before it comes to this again.
+// Closes the holes, at least a third of the places. So it runs again only after that many uses.
 void LruStack::close_up() {
   std::uint32_t to = 0;
   for (std::uint32_t from = bottom_; from < top_; ++from) {
     if (weights_[from] == 0) continue;
-    // While the hash is still where it is looked for.
+    // Before the hash moves, because the index reads it.
     places_.find(key_hashes_[from])->number = to;
     key_hashes_[to] = key_hashes_[from];
     weights_[to] = weights_[from];
@@ -86,7 +86,7 @@ void LruCaches::request(std::span<const std::uint64_t> blocks) {
     if (!above) break;
     deepest_.push_back(std::max(*above, deepest_.empty() ? 0 : deepest_.back()));
   }
-  // The first block of a prefix is given up last.
+  // The first block of a prefix is evicted last.
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) stack_.use(*block, 1);
 }
 

@@ -9,9 +9,9 @@
 
 namespace cairn {
 
-// The blocks that were used last, in that order (Mattson and others, 1970): a block is a hit in all
-// caches under LRU that are larger than what was used since. Each counts for as many blocks as it
-// is told to weigh. 33 bytes a block. Not thread-safe.
+// The most recently used blocks, in that order (Mattson and others, 1970). A block is a hit in
+// every LRU cache larger than the blocks used since. A block's weight is the number of blocks that
+// it stands for. 33 bytes per block. Not thread-safe.
 class LruStack {
  public:
   explicit LruStack(std::uint32_t max_blocks);
@@ -19,9 +19,9 @@ class LruStack {
   LruStack& operator=(LruStack&&) = default;
 
   bool contains(std::uint64_t key_hash) const { return places_.contains(key_hash); }
-  // What lies above the block, which was used since; nothing where it is not there.
+  // Total weight of the blocks used since; nullopt if the block is not in the stack.
   std::optional<std::uint64_t> weight_above(std::uint64_t key_hash) const;
-  // Puts it on top; above 0. Where there is no room the one used longest ago is given up.
+  // Puts the block on top. `weight` is above 0. A full stack drops the block used longest ago.
   void use(std::uint64_t key_hash, std::uint32_t weight);
   std::uint64_t memory_bytes() const;
 
@@ -37,7 +37,7 @@ class LruStack {
   void add_weight(std::uint32_t place, std::int64_t weight);
 
   std::uint32_t max_blocks_;
-  // From the bottom; half as many again as may be there. What weighs nothing is a hole.
+  // From the bottom; with half as many places again as blocks. Places without weight are holes.
   std::vector<std::uint64_t> key_hashes_;
   std::vector<std::uint32_t> weights_;
   std::vector<std::uint32_t> tree_;  // sums of weights (Fenwick, 1994)
@@ -47,22 +47,22 @@ class LruStack {
   PlacesByHash<HashAt> places_;
 };
 
-// LRU caches of all sizes up to one: of each request the blocks at its beginning that one of so
-// many blocks has. Not thread-safe.
+// LRU caches of all sizes up to `max_blocks`. Hits are the blocks at a request's beginning that a
+// cache holds. Not thread-safe.
 class LruCaches {
  public:
   explicit LruCaches(std::uint32_t max_blocks) : stack_(max_blocks) {}
 
   // The prefix's first block first.
   void request(std::span<const std::uint64_t> blocks);
-  // Of the last request, in a cache of this many blocks.
+  // The last request's hits in a cache of this many blocks.
   std::uint64_t hits(std::uint32_t capacity_blocks) const;
   std::uint64_t memory_bytes() const;
 
  private:
   LruStack stack_;
-  // As far as each block of the request: the most blocks above one. Up to the first that is not
-  // there.
+  // For each block of the last request, up to the first missing one: the largest weight above it or
+  // a block before it.
   std::vector<std::uint64_t> deepest_;
 };
 

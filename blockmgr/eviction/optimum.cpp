@@ -10,16 +10,16 @@ namespace cairn {
 namespace {
 
 struct Node {
-  std::uint32_t next_use = 0;  // the request; the number of requests where there is none
+  std::uint32_t next_use = 0;  // the request; the number of requests if none
   bool is_present = false;
   bool is_listed = false;
   std::uint32_t previous = kNoBlock;
   std::uint32_t next = kNoBlock;
 };
 
-// Blocks of one list are used next by the same request, so those of a prefix are one chain (those
-// that are never used again may be many). A block was last used with its parent or before it: each
-// list has children before their parents.
+// The next use of all blocks in a list is the same request, so those of a prefix are one chain
+// (blocks that are never used again may be many chains). A block was last used with its parent or
+// before it, so each list has children before their parents.
 class Optimum {
  public:
   Optimum(std::span<const ShadowRequest> requests, std::uint32_t capacity_blocks)
@@ -41,7 +41,7 @@ class Optimum {
       for (std::size_t i = requests[r].blocks.size(); i-- > 0;) {
         --at;
         next_uses_[at] = coming[used_[at]];
-        // A block that a request names twice is used once by it.
+        // A request that names a block twice uses it once.
         if (next_uses_[at] == r) next_uses_[at] = nodes_[used_[at]].next_use;
         nodes_[used_[at]].next_use = next_uses_[at];
         coming[used_[at]] = static_cast<std::uint32_t>(r);
@@ -87,7 +87,7 @@ class Optimum {
     lists_[nodes_[block].next_use].remove(nodes_, block);
     nodes_[block].is_listed = false;
   }
-  // False where the request under way has all there is.
+  // Returns false if the current request uses all blocks.
   bool make_room() {
     if (room_ > 0) return true;
     while (!non_empty_.empty() && lists_[non_empty_.top()].empty()) non_empty_.pop();
@@ -101,11 +101,11 @@ class Optimum {
 
   std::span<const ShadowRequest> requests_;
   std::uint32_t room_;
-  std::vector<std::uint32_t> used_;       // of all requests, one after the other
-  std::vector<std::uint32_t> next_uses_;  // the same
+  std::vector<std::uint32_t> used_;       // by all requests, one after the other
+  std::vector<std::uint32_t> next_uses_;  // in the same order
   std::vector<Node> nodes_;
   std::vector<LinkedBlocks> lists_;               // by next use
-  std::priority_queue<std::uint32_t> non_empty_;  // lists that are not empty, and some that are
+  std::priority_queue<std::uint32_t> non_empty_;  // all lists that are not empty, and some that are
 };
 
 }  // namespace

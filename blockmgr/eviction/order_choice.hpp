@@ -4,19 +4,20 @@
 
 namespace cairn {
 
-// Whether a cache goes by the order of eviction that is set or by LRU: by what models of both, of
-// the same size and told the same requests, have hit lately. LRU is followed where the order did
-// worse by kWorse of the blocks asked for, and by more than chance would have it, and left where
-// the order does better by kBetter lately, and in the longer run it has lost nothing or following
-// the choice has won: a workload that shifts to and fro would have the cache change with it, each
-// time too late. Where it comes too late all the same, a model that follows the choice finds less
-// than LRU: so LRU is followed where that has lost kLost in the longer run, and not left before it
-// has lost less than kRegained.
+// Chooses whether a cache follows its own eviction order or LRU, by the recent hits of models of
+// both. The models have the same size and get the same requests.
+// - To LRU: if the order did worse by kWorse of the blocks asked for, and by more than chance.
+// - Back: if the order recently does better by kBetter, and in the longer run it has lost nothing
+//   or following the choice has won. Without the latter, a workload that shifts to and fro would
+//   switch the cache each time too late.
+// - If it switches too late all the same, a model that follows the choice finds less than LRU. So
+//   also to LRU if that model has lost kLost in the longer run, and not back before its loss is
+//   below kRegained.
 //
-// Lately is a window of kWindowCapacities times the blocks that a model holds, the longer run one
-// of kLongWindows times as many; what is older than that counts a third. In a small cache few
-// requests are a window, and the blocks of each share their fate: chance is told from the requests'
-// own scatter. Not thread-safe.
+// "Recently" is a window of kWindowCapacities times the blocks of a model. The longer run is
+// kLongWindows times as long. A window fades: a request at its end counts a third. In a small cache
+// few requests fill a window, and the blocks of each share their fate, so chance is estimated from
+// the scatter of requests. Not thread-safe.
 class OrderChoice {
  public:
   static constexpr double kWindowCapacities = 2;
@@ -25,16 +26,15 @@ class OrderChoice {
   static constexpr double kBetter = 0.005;
   static constexpr double kLost = 0.005;
   static constexpr double kRegained = 0.003;
-  static constexpr double kDeviations = 3;  // beyond which it is no chance
+  static constexpr double kDeviations = 3;  // a larger difference is not chance
 
-  // `model_blocks` are those that a model holds.
+  // `model_blocks`: the size of a model.
   explicit OrderChoice(std::uint32_t model_blocks)
       : lately_{.blocks = kWindowCapacities * model_blocks},
         longer_{.blocks = kLongWindows * kWindowCapacities * model_blocks},
         chosen_{.blocks = longer_.blocks} {}
 
-  // A request for so many blocks, of which the order hit so many more than LRU, and what follows
-  // the choice.
+  // A request: how many more blocks than LRU the order hit, and the model that follows the choice.
   struct Request {
     double more_hits = 0;
     double chosen_more_hits = 0;
@@ -47,13 +47,13 @@ class OrderChoice {
 
  private:
   struct Window {
-    double blocks = 0;  // after which what was counts a third
+    double blocks = 0;  // after which a request counts a third
     double more_hits = 0;
-    double squares = 0;  // of each request's
+    double squares = 0;  // sum of each request's squared more_hits
     double asked_blocks = 0;
 
     void add(double more, double asked);
-    // Of the blocks asked for; a few requests are no window.
+    // Per block asked for, at least `least_blocks`: a few requests are not a window.
     double gain(double least_blocks) const;
     bool is_no_chance() const;
   };

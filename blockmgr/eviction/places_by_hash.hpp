@@ -6,18 +6,18 @@
 
 namespace cairn {
 
-// A number that may change as long as the hash that lies there is the same.
+// The number may change as long as the hash at its place is the same.
 struct HashedPlace {
   mutable std::uint32_t number = 0;
 };
 
-// Numbers of places, found by a hash that lies there and is not kept here once more: 9 bytes each
-// instead of 30. `HashAt` tells the hash at a number, and what it looks at outlives this. Not
+// Numbers of places, found by a hash that is stored at the place and not here again: 9 bytes each
+// instead of 30. `HashAt` returns the hash at a number; the data it reads must outlive this. Not
 // thread-safe.
 template <class HashAt>
 class PlacesByHash {
  public:
-  // Room for so many.
+  // Reserves room for `max_places`.
   PlacesByHash(std::size_t max_places, HashAt hash_at)
       : places_(max_places, Hash{hash_at}, Equal{hash_at}) {}
 
@@ -26,9 +26,9 @@ class PlacesByHash {
     const auto found = places_.find(hash);
     return found == places_.end() ? nullptr : &*found;
   }
-  // REQUIRES: the place has its hash, which no other one has.
+  // REQUIRES: the hash is stored at the place, and at no other.
   void insert(std::uint32_t number) { places_.insert(HashedPlace{number}); }
-  // REQUIRES: the place still has it.
+  // REQUIRES: the hash is still stored at its place.
   void erase(std::uint64_t hash) { places_.erase(places_.find(hash)); }
   std::size_t size() const { return places_.size(); }
   std::uint64_t memory_bytes() const { return places_.bucket_count() * (sizeof(HashedPlace) + 1); }

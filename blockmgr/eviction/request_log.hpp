@@ -11,8 +11,8 @@
 
 namespace cairn {
 
-// Why the blocks of one request may differ in their future: each group is counted apart.
-// `told` are those of which their user has said what to expect.
+// Blocks of one request may have different futures: each group is counted separately. `told` are
+// the blocks with a hint.
 enum class BlockGroup : std::uint8_t {
   used_once,
   used_twice,
@@ -24,18 +24,18 @@ enum class BlockGroup : std::uint8_t {
 };
 inline constexpr std::size_t kBlockGroups = 7;
 
-// What is remembered of a request, for as long as its blocks teach something.
+// A past request, remembered as long as its blocks teach something.
 struct alignas(64) PastRequest {
   std::uint32_t asked = 0;    // blocks that it asked for
-  std::uint32_t used = 0;     // blocks of it that were found or stored so far
-  std::uint32_t unknown = 0;  // of those, the ones of which nothing was known
-  std::uint32_t each = 1;     // a block that is told stands for so many
+  std::uint32_t used = 0;     // its blocks found or stored so far
+  std::uint32_t unknown = 0;  // of those, without a history
+  std::uint32_t each = 1;     // a block that is seen stands for this many
   std::uint32_t output_tokens = 0;
-  std::uint8_t turn = 1;  // how often its conversation has come so far, this one included
+  std::uint8_t turn = 1;  // how often its conversation has come, this request included
   bool ends_in_part = false;
-  NextUse next_use = NextUse::unknown;  // of its blocks that are told
-  std::uint8_t left_buckets = 0;        // of ages, as far as somebody has counted
-  float weight = 0;                     // of one of its blocks, among those of others
+  NextUse next_use = NextUse::unknown;  // hint for its blocks in `told`
+  std::uint8_t left_buckets = 0;        // age buckets counted so far
+  float weight = 0;                     // of each of its blocks, in the table
   // Its blocks that have not been used since, by group.
   std::array<std::uint32_t, kBlockGroups> waiting{};
   std::int64_t unix_ms = 0;
@@ -44,8 +44,8 @@ struct alignas(64) PastRequest {
 };
 static_assert(sizeof(PastRequest) == 64, "what a cache remembers of requests is bounded");
 
-// The last requests, in the order in which they began. Age is counted in blocks requested since: a
-// cache of so many blocks turns over in it. Not thread-safe.
+// The last requests, in the order in which they began. A request's age is the number of blocks
+// requested since, in which a cache of that size turns over. Not thread-safe.
 class RequestLog {
  public:
   explicit RequestLog(std::uint32_t capacity)
@@ -53,10 +53,11 @@ class RequestLog {
         marks_(records_.size()),
         mask_(std::bit_ceil(capacity) - 1) {}
 
-  // What is looked at of requests that grow old: beside the records, which are a cache miss each.
+  // Read often for requests that grow old. Separate from the records, each of which is a cache
+  // miss.
   struct Mark {
-    std::uint32_t position_blocks = 0;  // that were requested before it
-    std::uint32_t waiting = 0;          // of its blocks, in all groups
+    std::uint32_t position_blocks = 0;  // requested before it
+    std::uint32_t waiting = 0;          // its waiting blocks, in all groups
   };
 
   RequestNumber begin(const RequestStart& start) {
@@ -66,15 +67,15 @@ class RequestLog {
     own_mark(last_) = {.position_blocks = position_};
     if (start.sample) {
       record.each = start.sample->one_in;
-      // Counted from here the last one told is the last of all.
+      // The last block seen is then counted as the last of all.
       if (start.sample->has_last) record.used = start.blocks - start.sample->told;
     }
     position_ += start.blocks;
     if (count_ <= mask_) ++count_;
     return last_;
   }
-  // One of an earlier run, which began after so many blocks. Where that was before the last one
-  // began it counts as beginning with it.
+  // Adds a request of an earlier run, which began after `position_blocks`. If the last one began
+  // later, both begin together.
   RequestNumber restore(std::uint32_t position_blocks, const PastRequest& record) {
     const bool is_later = static_cast<std::int32_t>(position_blocks - position_) > 0;
     if (position_ == 0 || is_later) position_ = position_blocks;
@@ -89,8 +90,8 @@ class RequestLog {
   std::uint32_t age_blocks(RequestNumber request) const {
     return position_ - mark(request).position_blocks;
   }
-  std::uint32_t position_blocks() const { return position_; }  // that were requested so far
-  // Blocks of it begin to wait for another use, or no longer do. REQUIRES: remembered.
+  std::uint32_t position_blocks() const { return position_; }  // requested so far
+  // Blocks of the request start or stop waiting for another use. REQUIRES: remembered.
   void wait(RequestNumber request, BlockGroup group, std::uint32_t blocks) {
     at(request).waiting[static_cast<std::size_t>(group)] += blocks;
     own_mark(request).waiting += blocks;

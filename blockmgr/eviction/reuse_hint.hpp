@@ -6,8 +6,8 @@
 
 namespace cairn {
 
-// What is expected of a block's next use: told by who uses it, in steps that orders of eviction
-// tell apart.
+// The hint for a block's next use, given by its user, in the steps that eviction orders
+// distinguish.
 enum class NextUse : std::uint8_t {
   unknown,
   never,
@@ -18,13 +18,13 @@ enum class NextUse : std::uint8_t {
 };
 inline constexpr std::size_t kNextUses = 6;
 
-// For how long from now on a use is expected; 0 where it is not expected soon.
+// The time from now within which a use is expected; 0 if it is not expected soon.
 constexpr std::int64_t expected_within_ms(NextUse next_use) {
   constexpr std::array<std::int64_t, kNextUses> kWithinMs = {0, 0, 0, 400'000, 120'000, 30'000};
   return kWithinMs[static_cast<std::size_t>(next_use)];
 }
 
-// The same as it was said. It changes only which blocks go first.
+// The hint as the client gave it. It changes only which blocks are evicted first.
 struct ReuseHint {
   enum class Kind : std::uint8_t { none, never, soon, later, within };
   Kind kind = Kind::none;
@@ -42,7 +42,7 @@ struct ReuseHint {
       case Kind::later:
         return NextUse::later;
       case Kind::soon:
-        return NextUse::within_120_s;  // conversations that go on mostly do so in 40 to 80 s
+        return NextUse::within_120_s;  // conversations that continue mostly do so in 40 to 80 s
       case Kind::within:
         break;
     }
@@ -53,6 +53,6 @@ struct ReuseHint {
     return NextUse::later;
   }
 };
-inline constexpr std::size_t kHintKinds = 5;  // `none` among them
+inline constexpr std::size_t kHintKinds = 5;  // including `none`
 
 }  // namespace cairn

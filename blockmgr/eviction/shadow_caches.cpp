@@ -28,7 +28,7 @@ std::uint32_t ShadowCaches::request(const ShadowRequest& request) {
   return hits(0);
 }
 
-// One that no cache has room for is not used.
+// A block that no cache has room for is not used.
 void ShadowCaches::ask(std::uint64_t hash, RequestNumber request) {
   std::optional<BlockHistory> known;
   for (ShadowRoom& room : rooms_) {
@@ -49,7 +49,8 @@ void ShadowCaches::ask(std::uint64_t hash, RequestNumber request) {
   for (ShadowRoom& room : rooms_) room.keep(hash, block);
 }
 
-// What is used late or never are only blocks of its end that nothing else follows.
+// The hints `later` and `never` apply only to the request's last blocks that no other block
+// follows.
 void ShadowCaches::list(const Asked& asked, NextUse next_use) {
   const std::size_t number = asked.number;
   const ShadowRoom* first = nullptr;
@@ -64,7 +65,7 @@ void ShadowCaches::list(const Asked& asked, NextUse next_use) {
   if (first == nullptr) return;
   BlockHistory block = first->history(number);
   const bool is_told = is_end || expected_within_ms(next_use) > 0;
-  // Named twice, it is listed already.
+  // A block that is named twice is already listed.
   if (!first->is_listed(number)) policy_->listed(block, is_told ? next_use : NextUse::unknown);
   for (ShadowRoom& room : rooms_) {
     if (!room.holds(number)) {

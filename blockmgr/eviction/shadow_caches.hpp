@@ -12,39 +12,38 @@
 
 namespace cairn {
 
-// A request as far as a cache's hit rate depends on it.
+// The parts of a request that a cache's hit rate depends on.
 struct ShadowRequest {
   std::span<const std::uint64_t> blocks = {};  // a hash of each key, the prefix's first block first
   std::int64_t unix_ms = 0;
   RequestEnd end = {};
-  // Where `blocks` are a sample of what it asked for.
+  // Set if `blocks` are a sample of the blocks asked for.
   std::optional<RequestSample> sample = {};
-  std::uint32_t asked = 0;  // with a sample: all of them
+  std::uint32_t asked = 0;  // with a sample: all blocks asked for
 };
 
-// What caches of one tier would hold, without their bytes: see ShadowRoom. They differ in size only
-// and are told the same requests, so what an order of eviction learns of them is the same, and is
-// learnt once for all. Not thread-safe.
+// The contents of caches of one tier, without their bytes: see ShadowRoom. They differ only in size
+// and get the same requests, so an eviction order learns the same of each and is shared by all. Not
+// thread-safe.
 class ShadowCaches {
  public:
   struct Options {
     EvictionKind eviction = EvictionKind::lru;
-    std::vector<ShadowRoom::Size> sizes = {};  // one at least, the largest first
+    std::vector<ShadowRoom::Size> sizes = {};  // at least one, the largest first
     std::uint32_t ghost_blocks = 0;
-    // Of models that are told a sample only: the blocks of the cache whose order it is. 0: the
-    // first one's.
+    // If the models get only a sample: the size of the modelled cache. 0: that of the first.
     std::uint32_t model_of_blocks = 0;
-    std::uint32_t max_requests = ~std::uint32_t{0};  // that the policy remembers
+    std::uint32_t max_requests = ~std::uint32_t{0};  // remembered by the policy
   };
   explicit ShadowCaches(const Options& options);
 
-  // How many blocks the first one found.
+  // Returns how many blocks the first cache found.
   std::uint32_t request(const ShadowRequest& request);
-  // How many of the last request's blocks that one found.
+  // How many of the last request's blocks that cache found.
   std::uint32_t hits(std::size_t size) const { return rooms_[size].hits(); }
-  // Of how many of the last request's blocks nothing was known, as far as the order asks.
+  // How many of the last request's blocks had no history, if the order has counted that.
   std::optional<std::uint32_t> unknown_blocks() const { return unknown_blocks_; }
-  // True: in that one what was used least recently goes next, and the order goes on learning.
+  // True: that cache evicts the least recently used block, and the order goes on learning.
   void follow_lru(std::size_t size, bool follows_lru) { rooms_[size].follow_lru(follows_lru); }
   bool is_hub(std::uint64_t hash) const { return rooms_.front().is_hub(hash); }
   std::uint64_t memory_bytes() const;
@@ -52,7 +51,7 @@ class ShadowCaches {
  private:
   void ask(std::uint64_t hash, RequestNumber request);
   struct Asked {
-    std::size_t number = 0;  // of the block among those of the request
+    std::size_t number = 0;  // index in the request
     std::uint64_t hash = 0;
   };
   void list(const Asked& asked, NextUse next_use);

@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// They stay where they are: the index looks at their hashes.
+// Nodes must not move: the index reads their hashes.
 std::vector<ShadowRoom::Node> ShadowRoom::reserved(std::uint32_t nodes) {
   std::vector<Node> room;
   room.reserve(nodes);
@@ -105,7 +105,7 @@ void ShadowRoom::note_unkept(std::uint64_t hash, const BlockHistory& history) {
   const HashedPlace* found = index_.find(hash);
   if (found == nullptr) return;
   BlockHistory& there = nodes_[found->number].history;
-  const std::uint8_t list = there.list;  // that it lies in
+  const std::uint8_t list = there.list;  // which it is in
   there = history;
   there.list = list & 63U;
 }
@@ -129,8 +129,8 @@ void ShadowRoom::pin(std::uint32_t block) {
 
 void ShadowRoom::relist(std::uint32_t block) {
   const Node& node = nodes_[block];
-  // Where its last use puts it: in front of what was used later, and behind the rest of its
-  // request, which was listed before it.
+  // By last use: before blocks used later, and after the rest of its request, which was listed
+  // before it.
   std::uint32_t next = lists_[node.history.list].first;
   while (next != kNoBlock &&
          static_cast<std::int32_t>(nodes_[next].history.request - node.history.request) <= 0) {

@@ -11,50 +11,50 @@
 
 namespace cairn {
 
-// Which blocks a cache of one tier holds, without their bytes. The longest present prefix of a
-// request are hits, then all of its blocks are used and the missing ones stored, as far as there is
-// room. Only blocks without present children go, and none of the request under way. 32 bytes a
-// block, and its place in the index. Not thread-safe.
+// The blocks that a cache of one tier holds, without their bytes. A request's longest present
+// prefix is its hits. Then all its blocks are used, and the missing ones stored as far as there is
+// room. Only blocks without present children are evicted, and none of the current request. 32 bytes
+// per block, plus its place in the index. Not thread-safe.
 class ShadowRoom {
  public:
   struct Size {
     std::uint32_t capacity_blocks = 0;
-    std::uint32_t one_in = 1;  // of the blocks: it takes none that is_sampled() leaves out
+    std::uint32_t one_in = 1;  // takes only the blocks that is_sampled() selects
   };
-  // Borrows the policy, which is told of what happens by somebody else.
+  // Borrows the policy. The caller reports the uses to it.
   ShadowRoom(const EvictionPolicy& policy, EvictionKind eviction, const Size& size);
 
-  // True: what was used least recently goes next.
+  // True: evicts the least recently used block next.
   void follow_lru(bool follows_lru) { follows_lru_ = follows_lru; }
 
-  // A request, block by block: first ask() of one, then make_room() and keep().
+  // A request, block by block: ask(), then make_room() and keep().
   void begin(RequestNumber number);
-  // What is known of the block, where it is here.
+  // Returns the block's history; null if it is not present.
   const BlockHistory* ask(std::uint64_t hash);
   struct Gone {
     std::uint64_t hash = 0;
     BlockHistory history;
   };
-  // Where the block that was asked for is to be stored and there is no room: what goes for it. Of a
-  // request for more blocks than fit none is taken from the first on that has no room.
+  // Evicts and returns a block if the block asked for needs room. If a request does not fit, its
+  // blocks are not taken from the first one without room on.
   std::optional<Gone> make_room();
-  // True where it is here, or may be stored.
+  // True if the block is present or may be stored.
   bool may_keep() const { return is_asked_ && !is_full_; }
   bool asks_hub() const {
     return held_.back() != kNoBlock && nodes_[held_.back()].children >= kHubChildren;
   }
   void keep(std::uint64_t hash, const BlockHistory& history);
-  // When all of it have been asked for, from the last one on: keep()'s blocks are listed. `number`
-  // counts those that were asked for.
+  // After all blocks were asked for, list the kept ones, from the last to the first. `number` is
+  // the block's index in the request.
   bool holds(std::size_t number) const { return held_[number] != kNoBlock; }
-  // No block follows it, or only one of which that is true.
+  // True if no block follows it, or only one for which this is true.
   bool is_end(std::size_t number);
   bool is_listed(std::size_t number) const {
     return nodes_[held_[number]].place != static_cast<unsigned>(Place::none);
   }
   const BlockHistory& history(std::size_t number) const { return nodes_[held_[number]].history; }
   void list(std::size_t number, const BlockHistory& history);
-  // Of a request that there was no room for: what is known of a block that is here all the same.
+  // Updates the history of a block that is present, though its request had no room for it.
   void note_unkept(std::uint64_t hash, const BlockHistory& history);
   std::uint32_t hits() const { return hits_; }
 
@@ -96,21 +96,21 @@ class ShadowRoom {
   bool is_lru_;
   Size size_;
   std::vector<Node> nodes_;
-  std::uint32_t first_free_ = kNoBlock;  // by Node::next
+  std::uint32_t first_free_ = kNoBlock;  // linked by Node::next
   PlacesByHash<HashAt> index_;
   std::array<LinkedBlocks, EvictionPolicy::kMaxLists> lists_;
-  std::uint64_t non_empty_ = 0;  // a bit a list
-  // Victims come from this list as long as its first is of the same request.
+  std::uint64_t non_empty_ = 0;  // one bit per list
+  // Victims come from this list while its first block is of the same request.
   std::uint32_t chosen_list_ = 0;
   RequestNumber chosen_request_ = 0;
   bool has_chosen_ = false;
   bool follows_lru_ = false;
 
-  // Of the request under way.
+  // Of the current request:
   RequestNumber request_ = 0;
   std::vector<std::uint32_t> held_;  // by number
   std::uint32_t last_held_ = kNoBlock;
-  std::uint32_t end_ = kNoBlock;  // the last of which is_end() was true
+  std::uint32_t end_ = kNoBlock;  // the last block for which is_end() was true
   std::uint32_t hits_ = 0;
   bool is_prefix_ = true;
   bool is_asked_ = false;

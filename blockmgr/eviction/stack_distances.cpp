@@ -73,7 +73,7 @@ void StackDistances::fade() {
 double StackDistances::Counts::hits_up_to(std::uint64_t distance) const {
   if (followed == 0) return 0;
   const std::size_t last = bin_of(distance);
-  // Of the bin in which it lies, the distances up to it.
+  // The part of the last bin up to the distance.
   const std::uint64_t start = start_of(last);
   const double share =
       static_cast<double>(distance - start + 1) / static_cast<double>(start_of(last + 1) - start);
