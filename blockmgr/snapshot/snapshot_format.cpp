@@ -27,7 +27,7 @@ class Encoder {
   void number(T value) {
     bytes(std::as_bytes(std::span(&value, 1)));
   }
-  // g++ 12 sees an overflow in the range insert of a new vector at -O3 that cannot be.
+  // g++ 12 falsely reports an overflow in the range insert of a new vector at -O3.
   void bytes(std::span<const std::byte> data) {
     const std::size_t end = out_.size();
     out_.resize(end + data.size());
@@ -43,7 +43,7 @@ class Encoder {
   SnapshotBytes& out_;
 };
 
-// Reads on past the end as zeros and remembers that it did.
+// Past the end it reads zeros and remembers the failure.
 class Decoder {
  public:
   explicit Decoder(std::span<const std::byte> in) : left_(in) {}
@@ -78,7 +78,7 @@ class Decoder {
   bool failed_ = false;
 };
 
-// The bytes before the checksum at their end, where it is theirs.
+// Returns the bytes before the trailing checksum; nullopt if the checksum is wrong.
 std::optional<std::span<const std::byte>> checked(std::span<const std::byte> bytes) {
   if (bytes.size() < kChecksumBytes) return std::nullopt;
   const auto body = bytes.first(bytes.size() - kChecksumBytes);
@@ -96,9 +96,9 @@ struct SnapshotPlace {
   std::array<std::uint8_t, 7> zero = {};
 };
 
-// One byte for both: a file from before there was another order than lru says lru.
+// One byte for both. Files from before there was another order than lru read as lru.
 constexpr unsigned kEvictionShift = 4;
-constexpr unsigned kRemovedLrfu = 2;  // an order of eviction until 0.3; now read as the default
+constexpr unsigned kRemovedLrfu = 2;  // an eviction order until 0.3; read as the default
 
 void put(Encoder& out, const CacheConfig& config) {
   out.sized(config.name);
@@ -118,7 +118,7 @@ void put(Encoder& out, const CacheConfig& config) {
     out.number(static_cast<std::uint8_t>(tier->block_dim));
     out.number(static_cast<std::int32_t>(tier->device_id));
     out.number(static_cast<std::uint8_t>(tier->numa_aware));
-    // What was left out follows the name, also that of another cache which is made from this.
+    // The default path is stored as empty: a cache made from this under another name has its own.
     out.sized(tier->path == config.name ? std::string_view() : tier->path);
   }
 }
@@ -153,7 +153,7 @@ CacheConfig take_config(Decoder& in) {
     tier->numa_aware = in.number<std::uint8_t>() != 0;
     tier->path = in.sized();
   }
-  // The shape's own rules bound every product of its sizes.
+  // The rules for shapes limit every product of the sizes.
   LayoutConfig one = shape;
   one.num_blocks = 1;
   in.refuse_unless(validate(one).has_value());
@@ -169,7 +169,7 @@ SnapshotBytes encode(const SnapshotHeader& header) {
   Encoder out(bytes);
   out.text(kHeaderMagic);
   out.number(kSnapshotVersion);
-  out.number(std::uint32_t{0});  // the length, below
+  out.number(std::uint32_t{0});  // the length, set below
   out.number(header.compressed ? kZstdFlag : std::uint32_t{0});
   out.number(std::uint32_t{0});
   out.number(header.created_unix_ms);

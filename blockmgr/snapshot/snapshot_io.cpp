@@ -15,7 +15,7 @@
 namespace cairn {
 namespace {
 
-// More than Linux moves in one call.
+// Within what Linux moves in one call.
 constexpr std::size_t kMaxCallBytes = 1u << 30;
 
 Error failure(std::string what, int error_number) {
@@ -63,7 +63,7 @@ Result<FileDescriptor> SnapshotIo::create(const Path& path) const {
 Result<std::optional<FileDescriptor>> SnapshotIo::open(const Path& path) const {
   int error = fails("open");
   if (error == 0) {
-    // Not blocking: a pipe in its place must not hold the server up.
+    // Non-blocking: a pipe at this path must not stop the server.
     FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file.get() >= 0) {
       struct ::stat status {};
@@ -131,7 +131,7 @@ Result<> SnapshotIo::sync(const FileDescriptor& file) const {
   int error = fails("fsync");
   if (error == 0 && retried([&] { return ::fsync(file.get()); }) != 0) error = errno;
   if (error != 0) return failure("the snapshot cannot be brought to disk", error);
-  // It will not be read soon; the page cache is for others.
+  // It will not be read soon. Leaves the page cache to others.
   (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
   return {};
 }

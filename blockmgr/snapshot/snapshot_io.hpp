@@ -16,22 +16,23 @@
 
 namespace cairn {
 
-// Every call to the file system that snapshots make, in one place: a call moves all its bytes or
-// fails (io_error; no_capacity for a full disk), and a test can let each of them fail. Thread-safe.
+// All file system calls of snapshots. A call moves all its bytes or fails (io_error; no_capacity
+// for a full disk). Tests can make each call fail. Thread-safe.
 class SnapshotIo {
  public:
-  // Asked before each call, with its name. Anything but 0 is the errno with which it fails; a write
-  // has then moved half of its bytes.
+  // Runs before each call and gets its name. A result other than 0 is the errno with which the call
+  // fails; a write has then moved half of its bytes.
   using Fault = std::function<int(std::string_view call)>;
-  // Borrows the counts; null: nobody counts.
+  // Borrows the counts; null: no counting.
   explicit SnapshotIo(Fault fault = {}, MappedCounts* mapped = nullptr)
       : fault_(std::move(fault)), mapped_(mapped) {}
 
   using Path = std::filesystem::path;
-  // Makes the folders that are missing, each on disk before the call returns.
+  // Makes the missing folders. Each is on disk before the call returns.
   Result<> make_folders(const Path& below, const Path& folder) const;
-  Result<FileDescriptor> create(const Path& path) const;  // where there is none, and no link
-  // A regular file to read; nothing where there is none.
+  Result<FileDescriptor> create(const Path& path) const;  // fails if the path exists
+  // Opens a regular file for reading; nullopt if there is none. Error: broken_snapshot for another
+  // kind of file.
   Result<std::optional<FileDescriptor>> open(const Path& path) const;
   Result<std::uint64_t> size_bytes(const FileDescriptor& file) const;
   Result<> append(const FileDescriptor& file, std::span<const std::byte> bytes) const;
@@ -40,16 +41,16 @@ class SnapshotIo {
     std::span<std::byte> room;
   };
   Result<> read(const FileDescriptor& file, Piece piece) const;
-  // Nothing where the system cannot map it: a snapshot may be larger than memory.
+  // nullopt if the system cannot map the file: a snapshot may be larger than memory.
   std::optional<MappedData> map(const FileDescriptor& file, std::uint64_t size_bytes) const;
   // See MappedData::copy().
   bool copy_mapped(const MappedData& mapped, Piece piece) const;
   Result<> sync(const FileDescriptor& file) const;
   Result<> rename(const Path& from, const Path& to) const;
   Result<> sync_folder(const Path& folder) const;
-  Result<bool> remove(const Path& path) const;  // false: there was none
+  Result<bool> remove(const Path& path) const;  // false if there was none
   Result<std::uint64_t> free_bytes(const Path& folder) const;
-  // The names in a folder; none where there is no such folder.
+  // The names in a folder, sorted; empty if there is no such folder.
   Result<std::vector<std::string>> names(const Path& folder) const;
 
  private:

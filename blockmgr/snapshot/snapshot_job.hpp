@@ -8,11 +8,11 @@
 #include "blockmgr/snapshot/snapshot_reader.hpp"
 #include "blockmgr/snapshot/snapshot_writer.hpp"
 
-// Inside of the module: the two jobs of snapshots. Each runs on a thread of its own, waits there
-// for disks and devices, and holds a few blocks at a time.
+// Internal: the two jobs of snapshots. Each runs on its own thread, waits there for disks and
+// devices, and holds a few blocks at a time.
 namespace cairn {
 
-// What a job tells of itself, and whether it is still wanted. Thread-safe.
+// Reports a job's progress and cancels the job. Thread-safe.
 class SnapshotProgress {
  public:
   SnapshotProgress(TransferTable& table, TransferId id) : table_(table), id_(id) {}
@@ -32,23 +32,23 @@ class SnapshotProgress {
   std::atomic<bool> cancelled_{false};
 };
 
-// Appends the blocks that are there now and still are when their turn comes. What is written is
-// pinned in place; a block that cannot be read ends the job.
+// Appends the blocks that are in the cache now and still are when their turn comes. Pins blocks in
+// place while they are written. A block that cannot be read fails the job.
 Result<> save_blocks(CacheCore& core, Cache& cache, SnapshotWriter& writer,
                      SnapshotProgress& progress);
 
-// How many of a snapshot's blocks a cache is to take.
+// How many blocks of a snapshot a cache would take.
 struct SnapshotFit {
-  std::uint64_t wanted = 0;   // that have not expired
+  std::uint64_t wanted = 0;   // not expired
   std::uint64_t missing = 0;  // of those, not in the cache
   std::uint64_t room = 0;     // free slots of all tiers
 };
-// state_conflict where the shapes differ; out_of_range for metadata that the cache would not take.
-// REQUIRES: load_index().
+// Errors: state_conflict for different shapes; out_of_range for metadata that the cache does not
+// take. REQUIRES: load_index().
 Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& reader);
 
-// Checks every block of the file, then brings those into the cache that it lacks: into free slots
-// only, as its least recently used. With `partial` what finds no room is left out, from the end.
+// Checks every block of the file, then loads those that the cache lacks: only into free slots, as
+// its least recently used. With `partial`, blocks without room are left out, from the end.
 Result<> load_blocks(std::shared_ptr<Cache> cache, SnapshotReader& reader, bool partial,
                      SnapshotProgress& progress);
 

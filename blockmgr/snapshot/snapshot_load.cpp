@@ -1,4 +1,4 @@
-// From a snapshot's file into a cache.
+// Loads a snapshot's file into a cache.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -34,7 +34,7 @@ Tier highest(const SnapshotRecord& record) {
                        [&](Tier tier) { return (record.tiers & 1U << index_of(tier)) != 0; });
 }
 
-// The highest that the block was in, those below it, then those above it.
+// The block's highest tier, those below it, then those above it.
 std::array<Tier, kNumTiers> by_preference(Tier first) {
   std::array<Tier, kNumTiers> tiers{};
   auto out = tiers.begin();
@@ -52,7 +52,7 @@ class Loading {
   Loading(std::shared_ptr<Cache> cache, SnapshotReader& reader, SnapshotProgress& progress)
       : core_(*cache->core()), cache_(std::move(cache)), reader_(reader), progress_(progress) {}
 
-  // Before anything changes.
+  // Call it before anything changes.
   Result<> check_all() {
     for (auto block = reader_.next(); block; block = reader_.next()) {
       CAIRN_TRY(progress_.check_wanted());
@@ -97,9 +97,10 @@ class Loading {
     for (Tier tier : by_preference(highest(batch.front().record))) {
       if (cache_->layout(tier) == nullptr) continue;
       Awaited<> granted;
-      ingest.allocate(
-          {.tier = tier, .priority = batch.front().record.priority, .room = Ingest::Room::free_slots},
-          granted.done());
+      ingest.allocate({.tier = tier,
+                       .priority = batch.front().record.priority,
+                       .room = Ingest::Room::free_slots},
+                      granted.done());
       const auto got = granted.wait();
       if (got) return fill(batch, ingest);
       if (got.error().code != ErrorCode::no_capacity) return got.error();
@@ -117,7 +118,7 @@ class Loading {
                       .metadata = record.metadata,
                       .epoch = record.epoch};
     if (record.expires_at_unix_ms != 0) {
-      // One that runs out just now still goes by itself.
+      // A block that expires right now is loaded, and expires normally.
       const std::int64_t left =
           std::max<std::int64_t>(1, record.expires_at_unix_ms - core_.services->clock.unix_ms());
       block.ttl_ms = std::min(static_cast<std::uint64_t>(left), kMaxTtlMs);
@@ -130,7 +131,7 @@ class Loading {
     Awaited<> committed;
     ingest.commit(Ingest::Then::hold, committed.done());
     CAIRN_TRY(committed.wait());
-    // What came back is used less recently than all that was there, in the snapshot's order.
+    // Restored blocks count as used before all blocks in the cache, in the snapshot's order.
     std::vector<std::int64_t> last_uses;
     for (const SnapshotReader::Block& block : batch) {
       last_uses.push_back(block.record.last_use_unix_ms);
@@ -142,7 +143,7 @@ class Loading {
     return {};
   }
 
-  // The bytes are checked where they have arrived, before anybody can find them.
+  // Checks the bytes in their slots, before anyone can find the blocks.
   Result<> write_all(Blocks batch, Ingest& ingest) {
     std::vector<Awaited<>> finished;
     Result<> answer;
@@ -204,7 +205,7 @@ Result<> load_blocks(std::shared_ptr<Cache> cache, SnapshotReader& reader, bool 
   CAIRN_TRY(loading.check_all());
   auto loaded = loading.load_all();
   if (!loaded && partial && loaded.error().code == ErrorCode::no_capacity) {
-    // What there was room for is there; the rest was not promised.
+    // All that fits is loaded; the rest was not promised.
     auto status = transfers.status(progress.id());
     if (status) progress.set_total(status->blocks_done);
     return {};

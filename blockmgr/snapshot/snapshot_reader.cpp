@@ -9,12 +9,13 @@
 namespace cairn {
 namespace {
 
-// What is copied at a time, and then hashed while it is in the processor's cache.
+// Copied at a time, and then hashed while it is in the processor's cache.
 constexpr std::size_t kPieceBytes = 256 * 1024;
 
 }  // namespace
 
-// Where a block's bytes go, piece by piece: a caller's room, or the same scratch again and again.
+// The destination of a block's bytes, piece by piece: a caller's room, or the same scratch each
+// time.
 class SnapshotReader::Rooms {
  public:
   explicit Rooms(std::span<const iovec> room) : room_(room), left_(total_bytes(room)) {}
@@ -86,7 +87,7 @@ Result<> SnapshotReader::read_ends() {
   if (footer_.header_checksum != hash_bytes(bytes, 0)) {
     return broken_snapshot("its header and its footer are of two snapshots");
   }
-  // The second sum could only overflow where the first comparison fails.
+  // The second sum can overflow only if an earlier comparison fails.
   const bool fits = footer_.file_bytes == *size && footer_.index_offset >= header_bytes_ &&
                     footer_.index_offset <= *size - kSnapshotFooterBytes &&
                     footer_.index_bytes == *size - kSnapshotFooterBytes - footer_.index_offset;
@@ -195,7 +196,7 @@ Result<> SnapshotReader::stream_frame(const Block& block, Rooms& rooms) {
       left -= piece.size();
       input = piece;
     }
-    // With all room filled the frame may still have its end to tell.
+    // Even with all room filled, the end of the frame may be missing.
     const std::span<std::byte> room =
         rooms.left_bytes() > 0 ? rooms.next() : std::span<std::byte>();
     const bool had_input = !input.empty();
@@ -214,7 +215,7 @@ Result<> SnapshotReader::stream_frame(const Block& block, Rooms& rooms) {
 
 Result<> SnapshotReader::copy(SnapshotIo::Piece piece) {
   if (map_ && io_.copy_mapped(*map_, piece)) return {};
-  // Says why, or does without the mapping.
+  // Returns the error, or succeeds without the mapping.
   return io_.read(file_, piece);
 }
 

@@ -16,13 +16,12 @@
 
 namespace cairn {
 
-// Reads a snapshot's file. Uncompressed data is copied out of a mapping of it, whose pages are
-// given back once used, and compressed data is read in pieces; a file that is cut off or changed
-// under the reader is an error, not the end of the process. Whatever does not fit its checksum is
-// broken_snapshot. Not thread-safe.
+// Reads a snapshot's file. Uncompressed data is copied from a mapping, whose pages are returned
+// once used. Compressed data is read in pieces. A file that is truncated or changed meanwhile
+// causes an error, not a crash. Wrong checksums return broken_snapshot. Not thread-safe.
 class SnapshotReader {
  public:
-  // Checks the header and the footer. Borrows `io`. unknown_snapshot where there is no file.
+  // Checks the header and the footer. Borrows `io`. Error: unknown_snapshot if there is no file.
   static Result<std::unique_ptr<SnapshotReader>> open(const SnapshotIo& io,
                                                       const SnapshotIo::Path& path);
 
@@ -30,22 +29,22 @@ class SnapshotReader {
   std::uint64_t blocks() const { return footer_.blocks; }
   std::uint64_t file_bytes() const { return footer_.file_bytes; }
 
-  // Reads the index and checks that it and the file's parts fit each other.
+  // Reads the index, and checks that it matches the rest of the file.
   Result<> load_index();
 
   struct Block {
     SnapshotRecord record;
     std::uint64_t offset_bytes = 0;
   };
-  // The blocks in their order, from the first. REQUIRES: load_index().
+  // Iterates over the blocks from the first. REQUIRES: load_index().
   void rewind();
   std::optional<Block> next();
 
-  // All of a block's bytes against its checksums.
+  // Checks all of a block's bytes against its checksums.
   Result<> check(const Block& block);
-  // The same, into room of a block's size: what is there after success is the block.
+  // The same, into room of a block's size. After success the room holds the block.
   Result<> read(const Block& block, std::span<const iovec> room);
-  // What lies before the block is not needed again (until the next rewind).
+  // Data before the block is not needed again (until rewind()).
   void done_before(const Block& block);
 
  private:

@@ -1,4 +1,4 @@
-// From a cache to a snapshot's file.
+// Saves a cache to a snapshot's file.
 #include <algorithm>
 #include <deque>
 #include <numeric>
@@ -11,19 +11,19 @@
 namespace cairn {
 namespace {
 
-// Entries that are looked at under one hold of the lock.
+// Entries examined per hold of the lock.
 constexpr EntryNumber kPlanStep = 1024;
-// Pinned at a time: enough that a disk reads on while a block is written, and little enough that
-// nobody's allocation misses the slots.
+// Pinned at a time: enough that a disk reads ahead while a block is written, and so little that
+// allocations do not miss the slots.
 constexpr std::uint64_t kWindowBytes = 8ull << 20;
 constexpr std::uint64_t kMaxWindow = 16;
 
-// What is known of the cache's blocks when the snapshot begins: about 100 bytes each.
+// The cache's blocks when the snapshot begins: about 100 bytes each.
 struct Plan {
   struct Node {
     BlockKey key;
     EntryNumber parent = kNoEntry;
-    UseStamp last_use = {};  // of it or of what comes after it in its prefixes
+    UseStamp last_use = {};  // of the block or its descendants
     std::uint32_t children = 0;
   };
   std::vector<Node> nodes;
@@ -62,7 +62,7 @@ Plan look_around(CacheCore& core) {
 }
 
 // Parents first, the most recently used prefix first. A parent counts as used when its children
-// were, so the second never contradicts the first.
+// were, so the second rule never contradicts the first.
 std::vector<BlockKey> in_order(Plan plan) {
   auto& nodes = plan.nodes;
   const auto parent_of = [&](std::uint32_t node) {
@@ -72,8 +72,8 @@ std::vector<BlockKey> in_order(Plan plan) {
   for (std::uint32_t node = 0; node < nodes.size(); ++node) {
     if (const std::uint32_t parent = parent_of(node); parent != kNoNode) ++nodes[parent].children;
   }
-  // Children before parents. The cache changes while it is looked at: what then seems to be its own
-  // ancestor is in no order.
+  // Children before parents. The cache changes meanwhile, so a block may seem to be its own
+  // ancestor; it then has no order.
   std::vector<std::uint32_t> order;
   std::vector<bool> taken(nodes.size());
   order.reserve(nodes.size());
@@ -103,7 +103,7 @@ std::vector<BlockKey> in_order(Plan plan) {
   return keys;
 }
 
-// Nothing where the key has gone.
+// nullopt if the key is gone.
 std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   Section section(core, LockUse::upkeep);
   BlockStore& store = section->store;
@@ -128,7 +128,7 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   return record;
 }
 
-// A block on its way into the file.
+// A block that is being written to the file.
 struct Fetched {
   SnapshotRecord record;
   BlockReader reader;
@@ -136,7 +136,7 @@ struct Fetched {
 };
 
 std::uint64_t window_blocks(const CacheCore& core) {
-  // A small cache is not to be pinned as a whole.
+  // Never pins the whole of a small cache.
   std::uint64_t smallest = kMaxWindow * 8;
   for (const auto& tier : core.config.tiers) {
     if (tier) smallest = std::min<std::uint64_t>(smallest, tier->num_blocks);
@@ -169,7 +169,7 @@ Result<> save_blocks(CacheCore& core, Cache& cache, SnapshotWriter& writer,
       if (!reader && reader.error().code != ErrorCode::unknown_key) {
         return std::move(reader).error();
       }
-      progress.set_total(--total);  // it went before its turn
+      progress.set_total(--total);  // gone before its turn
       continue;
     }
     Fetched& first = window.front();
@@ -183,7 +183,7 @@ Result<> save_blocks(CacheCore& core, Cache& cache, SnapshotWriter& writer,
     progress.add(TransferTable::Arrived{.blocks = 1, .bytes = core.block_bytes});
     window.pop_front();
   }
-  return progress.check_wanted();  // who gave up during the last block is not told that it is done
+  return progress.check_wanted();  // a job cancelled during the last block is not done
 }
 
 }  // namespace cairn

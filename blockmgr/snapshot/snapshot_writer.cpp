@@ -22,7 +22,7 @@ SnapshotWriter::SnapshotWriter(const SnapshotIo& io, SnapshotIo::Path path, File
 }
 
 SnapshotWriter::~SnapshotWriter() {
-  // Where even that fails, the next start removes it.
+  // If this fails too, the next start removes it.
   if (!finished_) (void)io_.remove(partial());
 }
 
@@ -106,7 +106,7 @@ Result<std::uint64_t> SnapshotWriter::finish() {
   CAIRN_TRY(flush());
   CAIRN_TRY(io_.sync(file_));
   CAIRN_TRY(io_.rename(partial(), path_));
-  // From here on it has its name. A rename that may not survive a power cut was no success.
+  // The file has its name now. If the rename may not survive a power cut, it counts as failed.
   finished_ = true;
   if (auto synced = io_.sync_folder(path_.parent_path()); !synced) {
     (void)io_.remove(path_);

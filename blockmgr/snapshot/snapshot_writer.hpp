@@ -16,23 +16,22 @@
 
 namespace cairn {
 
-// Ends the name of a file that is being written: what has it is no snapshot, and goes at the next
-// start.
+// Suffix of a file that is being written. It is not a snapshot, and the next start removes it.
 inline constexpr std::string_view kPartialSuffix = ".partial";
 
-// Writes a snapshot beside its place and renames it when every byte is on disk. Destroyed before
-// that, nothing is left of it. Not thread-safe.
+// Writes a snapshot under another name, and renames it when every byte is on disk. If destroyed
+// before that, it removes the file. Not thread-safe.
 class SnapshotWriter {
  public:
-  // Borrows `io`. The folder is there.
+  // Borrows `io`. REQUIRES: the folder exists.
   static Result<std::unique_ptr<SnapshotWriter>> begin(const SnapshotIo& io,
                                                        const SnapshotIo::Path& path,
                                                        const SnapshotHeader& header);
   ~SnapshotWriter();
 
-  // Appends a block; the record's sizes and checksums are filled in here.
+  // Appends a block. Fills in the record's sizes and checksums.
   Result<> add(SnapshotRecord record, std::span<const iovec> bytes);
-  // The file's size.
+  // Returns the file's size.
   Result<std::uint64_t> finish();
 
  private:
@@ -48,7 +47,7 @@ class SnapshotWriter {
   const SnapshotIo::Path path_;
   const FileDescriptor file_;
   std::optional<FrameCompressor> frames_;
-  SnapshotBytes buffer_;  // of small pieces, on their way
+  SnapshotBytes buffer_;  // small pieces, not written yet
   SnapshotBytes index_;
   SnapshotFooter footer_;
   std::uint64_t offset_bytes_ = 0;

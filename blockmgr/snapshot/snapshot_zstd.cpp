@@ -11,8 +11,8 @@
 namespace cairn {
 namespace {
 
-// The fastest of the ordinary levels. KV data is nearly random below the exponents: higher levels
-// take several times as long for a few bytes in a thousand.
+// The fastest regular level. KV data is nearly random below the exponents: higher levels take
+// several times as long and save a few bytes in a thousand.
 constexpr int kLevel = 1;
 
 Error failure(const char* what, std::size_t code) {

@@ -7,22 +7,22 @@
 
 #include "base/result.hpp"
 
-// zstd, a frame at a time, in buffers of a fixed size: what a frame takes in memory does not grow
-// with the block. Not thread-safe.
+// zstd, one frame at a time, in buffers of fixed size: memory use does not grow with the block. Not
+// thread-safe.
 namespace cairn {
 
 class FrameCompressor {
  public:
   FrameCompressor();
   ~FrameCompressor();
-  // The next frame holds so many bytes.
+  // Begins a frame of `size_bytes` bytes.
   void begin(std::uint64_t size_bytes);
   struct Step {
     std::size_t taken = 0;
     std::span<const std::byte> made;  // valid until the next call
-    bool done = false;                // `last`: the frame is whole
+    bool done = false;                // with `last`: the frame is complete
   };
-  // Takes of `in` what it can. To be called again with the rest until all is taken; with `last`
+  // Takes as much of `in` as it can. Call it again with the rest until all is taken; with `last`,
   // until done.
   Result<Step> step(std::span<const std::byte> in, bool last);
 
@@ -39,9 +39,9 @@ class FrameDecompressor {
   struct Step {
     std::size_t taken = 0;
     std::size_t made = 0;
-    bool done = false;  // the frame is at its end
+    bool done = false;  // the frame has ended
   };
-  // broken_snapshot where the bytes are no frame, or one that wants more memory than kMaxWindow.
+  // broken_snapshot if the bytes are not a frame, or the frame needs a window above kMaxWindowLog.
   Result<Step> step(std::span<const std::byte> in, std::span<std::byte> out);
 
   static constexpr int kMaxWindowLog = 23;  // 8 MiB

@@ -17,7 +17,7 @@ std::filesystem::path file_name(std::string_view name) {
   return std::string(name) + std::string(kSuffix);
 }
 
-// Of a present key's blocks without compression: of the upper bound that costs no walk.
+// An upper bound for the data without compression that needs no walk over the blocks.
 std::uint64_t max_bytes(CacheCore& core) {
   Section section(core, LockUse::upkeep);
   std::uint64_t slots = 0;
@@ -79,7 +79,7 @@ Snapshots::~Snapshots() {
   for (const auto& [id, job] : jobs) job->thread.join();
 }
 
-// What a crash left; nobody else writes below a data directory in use.
+// Removes what a crash left. No other program writes below a data directory in use.
 void Snapshots::Impl::remove_leftovers() {
   const auto caches = io.names(root());
   if (!caches) return;
@@ -130,7 +130,7 @@ Result<TransferId> Snapshots::Impl::start(Task task) {
   auto id = services->transfers.open(task.cache->core(), task.blocks_total);
   if (!id) return id;
   auto job = std::make_shared<Job>(services->transfers, *id, task.cache->config().name, task.file);
-  // It waits for this lock before it says that it has ended.
+  // The thread waits for this lock before it reports its end.
   auto thread =
       Thread::start("snapshot", [this, job, task = std::move(task)](
                                     const std::stop_token&) mutable { run(job, std::move(task)); });
@@ -162,7 +162,7 @@ void Snapshots::Impl::run(const std::shared_ptr<Job>& job, Task task) {
       services->transfers.set_error(id, error);
     }
   }
-  task = {};  // its file is closed and its cache let go before anybody hears of the end
+  task = {};  // closes the file and releases the cache before anyone hears of the end
   {
     MutexLock lock(mutex);
     job->ended = true;
@@ -240,7 +240,6 @@ Result<TransferId> Snapshots::restore(const std::shared_ptr<Cache>& cache,
                                              cache->config().name + ", which has " +
                                              std::to_string(found->room) + " free ones"};
   }
-  // Shared: a function that may be called is kept in one that could be copied.
   auto shared = std::shared_ptr<SnapshotReader>(std::move(*reader));
   return impl_->start(
       {.cache = cache,
@@ -281,7 +280,7 @@ Result<std::vector<SnapshotInfo>> Snapshots::list(std::string_view cache, bool c
 Result<> Snapshots::remove(std::string_view cache, std::string_view name) {
   auto file = file_of(cache, name);
   if (!file) return std::move(file).error();
-  // Under the lock: nobody begins to read it meanwhile.
+  // Under the lock, so that no job begins to read it meanwhile.
   MutexLock lock(impl_->mutex);
   for (const auto& [id, job] : impl_->jobs) {
     if (!job->ended && job->file == *file) {

@@ -21,55 +21,55 @@ struct SnapshotInfo {
   std::uint64_t blocks = 0;
   std::int64_t created_unix_ms = 0;
   bool compressed = false;
-  std::optional<Error> broken = {};  // it could not be read; all but the name is then 0
+  std::optional<Error> broken = {};  // set if it cannot be read; all but the name is then 0
 };
 
-// The snapshots of caches, in data_dir/snapshots/CACHE/NAME.snapshot: files that hold every block
-// of a cache, its key, parent, metadata, tiers and priority
-// (blockmgr/snapshot/snapshot_format.hpp).
+// The snapshots of caches: files data_dir/snapshots/CACHE/NAME.snapshot with every block of a
+// cache, its key, parent, metadata, tiers and priority (blockmgr/snapshot/snapshot_format.hpp).
 //
-// A snapshot holds the blocks that were there when it began and still are when their turn comes,
-// parents before children, whatever goes on in the cache meanwhile; a few blocks are pinned at a
-// time. It has its name once every byte is on disk: a crash leaves what the next start removes.
+// A snapshot holds the blocks that are in the cache when it begins and still are when their turn
+// comes, parents before children. The cache stays in use meanwhile; a few blocks are pinned at a
+// time. The file gets its name once every byte is on disk. After a crash, the next start removes
+// the unfinished file.
 //
-// A restore checks every byte of the file before it changes anything. It fills free slots only:
-// what is in the cache stays, and what comes back is the first to be evicted again.
+// A restore checks every byte of the file before it changes anything. It fills only free slots:
+// blocks in the cache stay, and restored blocks are evicted before them.
 //
-// Both are movements: BlockManager::transfer() and its like tell of them, and end them.
-// Thread-safe; the calls read and write files, and so block.
+// Both are transfers: BlockManager::transfer() and related calls report and cancel them.
+// Thread-safe. The calls read and write files, so they block.
 class Snapshots {
  public:
   explicit Snapshots(std::shared_ptr<CacheServices> services);
-  // Ends what runs, and waits for that.
+  // Cancels the running jobs and waits for them.
   ~Snapshots();
 
-  // out_of_range unless the name is 1 to 64 letters, digits, '.', '_' or '-', and no path.
+  // out_of_range unless the name is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..
   Result<std::filesystem::path> file_of(std::string_view cache, std::string_view name) const;
 
   struct MakeRequest {
     std::string name;
     bool compress = false;
   };
-  // state_conflict where the name is taken, or another job of the cache runs; too_many snapshots;
-  // no_capacity where the disk has no room for it; queue_full: too many jobs run.
+  // Errors: state_conflict if the name is taken, or another job of the cache runs; too_many
+  // snapshots; no_capacity if the disk has no room; queue_full if too many jobs run.
   Result<TransferId> make(const std::shared_ptr<Cache>& cache, const MakeRequest& request);
 
   struct RestoreRequest {
     std::filesystem::path file;
-    bool partial = false;  // where not all finds room: as much as does, whole prefixes
+    bool partial = false;  // without room for all: loads what fits, whole prefixes
   };
-  // unknown_snapshot; broken_snapshot; state_conflict for another shape, or where another job of
-  // the cache runs; no_capacity; queue_full.
+  // Errors: unknown_snapshot; broken_snapshot; state_conflict for another shape, or if another job
+  // of the cache runs; out_of_range for too long metadata; no_capacity; queue_full.
   Result<TransferId> restore(const std::shared_ptr<Cache>& cache, const RestoreRequest& request);
 
-  // By name. unknown_cache where there is neither a snapshot nor, with `cache_exists`, a cache.
+  // Sorted by name. unknown_cache if there is no snapshot and `cache_exists` is false.
   Result<std::vector<SnapshotInfo>> list(std::string_view cache, bool cache_exists) const;
-  // unknown_snapshot; state_conflict while it is being read.
+  // Errors: unknown_snapshot; state_conflict while it is being made or restored.
   Result<> remove(std::string_view cache, std::string_view name);
-  // Of the cache that a file was made of.
+  // The configuration of the cache that a file was made from.
   Result<CacheConfig> configuration(const std::filesystem::path& file) const;
 
-  // True where it is one of these jobs.
+  // Returns true if it is one of these jobs.
   bool cancel(TransferId id);
 
  private:
