@@ -67,7 +67,7 @@ Result<std::unique_ptr<Communicator>> Group::meet(UniqueFunction<void()> accepte
 }
 
 std::unique_ptr<Communicator> Group::join(Done<GroupInfo> joined) {
-  // Whoever comes first answers: the acceptance, or what goes wrong before it.
+  // The first result is the answer: the acceptance, or an earlier error.
   bool answered = false;
   auto communicator = meet([&] {
     answered = true;
@@ -115,7 +115,7 @@ void Group::work(Communicator& communicator) {
     }
     parts_.transfers.begin(operation.id);
     const TimePoint begin = parts_.clock.now();
-    // Where it throws the ranks are not at one place any more.
+    // If it throws, the ranks are out of step.
     ShareOutcome outcome{.state = TransferState::failed,
                          .error = Error{ErrorCode::internal, "there was no memory for it"},
                          .group_broken = true};
@@ -128,7 +128,7 @@ void Group::work(Communicator& communicator) {
     if (outcome.error) parts_.transfers.set_error(operation.id, *outcome.error);
     if (outcome.group_broken) broken = outcome.error;
     {
-      // Before the transfer's end is told: who then looks sees the group as it is.
+      // Before the transfer's end is reported, so that its observers see the group's new state.
       MutexLock lock(mutex_);
       busy_ = false;
     }
@@ -157,7 +157,7 @@ void Group::fail(const Error& why) {
     MutexLock lock(mutex_);
     info_.state = GroupState::failed;
     info_.error = why;
-    // Who is not let in, or leaves, has no group that failed.
+    // A refused join or a leave does not count as a failed group.
     if (!refused_ && why.code != ErrorCode::cancelled) ++parts_.failures;
     parts_.log.warning("group failed", {{"group", info_.name},
                                         {"rank", info_.place.rank},

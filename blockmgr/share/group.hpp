@@ -12,12 +12,12 @@
 
 namespace cairn {
 
-// One group that this server is a rank of: its communicator, its thread and its queue. Thread-safe.
+// A group that has this server as a rank: its communicator, thread and queue. Thread-safe.
 class Group {
  public:
   struct Parts {
-    std::string_view kind;  // of collectives: a name that stays
-    // Takes its time, the first time.
+    std::string_view kind;  // of collectives; a constant
+    // The first call may take long.
     std::function<Result<Collectives*>()> collectives;
     PinnedPool& packing;
     TransferTable& transfers;
@@ -25,21 +25,22 @@ class Group {
     const Clock& clock;
     const GroupOptions& options;
     AllShareCounters& counters;
-    std::atomic<std::uint64_t>& failures;  // counts this group's, if it fails
+    std::atomic<std::uint64_t>& failures;  // incremented if this group fails
     std::uint32_t lease_ms = 0;
   };
-  // Begins to join. `joined` as in Groups::join. Throws std::system_error where there is no thread.
+  // Begins to join. `joined` as in Groups::join. Throws std::system_error if the thread cannot be
+  // started.
   Group(const Parts& parts, const GroupJoin& request, Done<GroupInfo> joined);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   GroupInfo info() const;
-  // It was never let in: nobody is told of it.
+  // The join was refused. Groups does not show the group.
   bool refused() const;
   Result<TransferId> share(ShareRequest request);
-  bool cancel(TransferId id);  // false where it is not in the queue
-  // Ends what is under way and the thread. Idempotent.
+  bool cancel(TransferId id);  // false if it is not queued
+  // Aborts the current operation and ends the thread. Idempotent.
   void leave();
 
  private:
@@ -48,15 +49,15 @@ class Group {
     ShareRequest request;
   };
   std::unique_ptr<Communicator> join(Done<GroupInfo> joined);
-  // `accepted` runs once nobody but the other ranks is waited for.
+  // `accepted` runs once only the other ranks are missing.
   Result<std::unique_ptr<Communicator>> meet(UniqueFunction<void()> accepted);
   void work(Communicator& communicator);
   void fail(const Error& why);
-  void give_up();  // what the thread does after something threw
+  void give_up();  // cleans up after the thread's work threw
   ShareCounters& counters(ShareKind kind) const {
     return parts_.counters[static_cast<std::size_t>(kind)];
   }
-  // Ends all that is queued with that state.
+  // Ends all queued operations with that state.
   void end_queue(TransferState state, const Error& why);
 
   const Parts parts_;
@@ -68,8 +69,8 @@ class Group {
   bool busy_ CAIRN_GUARDED_BY(mutex_) = false;
   bool refused_ CAIRN_GUARDED_BY(mutex_) = false;
   bool leaving_ CAIRN_GUARDED_BY(mutex_) = false;
-  Communicator* communicator_ CAIRN_GUARDED_BY(mutex_) = nullptr;  // the thread's
-  Thread thread_;                                                  // last: it uses all the others
+  Communicator* communicator_ CAIRN_GUARDED_BY(mutex_) = nullptr;  // owned by the thread
+  Thread thread_;                                                  // last: uses all others
 };
 
 }  // namespace cairn

@@ -101,7 +101,7 @@ void Groups::join(const GroupJoin& request, Done<GroupInfo> done) {
   if (auto fit = check_place(request, options_.max_world_size); !fit) {
     return done(std::move(fit).error());
   }
-  // One of the names that kind_of_unique_id answers, which stay.
+  // One of the constants that kind_of_unique_id returns.
   const std::string_view kind =
       kind_of_unique_id(request.place.rank == 0 ? options_.collective + ":" : request.unique_id);
   if (kind.empty()) {
@@ -114,7 +114,7 @@ void Groups::join(const GroupJoin& request, Done<GroupInfo> done) {
                                                  "; there are " + std::to_string(devices.size()) +
                                                  " devices"});
   }
-  // Held to the end, so that two of a name cannot both be made.
+  // Held to the end, so that no two groups get the same name.
   MutexLock lock(mutex_);
   std::erase_if(groups_, [](const auto& member) { return member.second->refused(); });
   if (groups_.contains(request.name)) {

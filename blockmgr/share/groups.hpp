@@ -19,41 +19,46 @@ namespace cairn {
 
 class Group;
 
-// The groups that this server is a rank of, and the operations in them. Each group has a thread
-// that joins it and then does its operations one by one, in the order in which they were asked for:
-// every rank must be asked in the same order. Thread-safe.
+// The groups that have this server as a rank, and their operations. Each group has a thread that
+// joins it and then runs its operations one by one, in the order of the calls. Every rank must be
+// called in the same order. Thread-safe.
 class Groups {
  public:
   struct Services {
     DeviceRuntime& runtime;
-    DeviceMemory& device_memory;  // what groups of NCCL have theirs from
+    DeviceMemory& device_memory;  // for NCCL groups
     TransferTable& transfers;
     Logger& log;
     const Clock& clock;
-    std::uint32_t lease_ms = 0;  // of slots that are being received into
+    std::uint32_t lease_ms = 0;  // of an operation's lease on its blocks
   };
-  // Borrows the services, which must outlive it. `local` makes the groups of that kind.
+  // Borrows the services, which must outlive it. `local` makes the local groups.
   Groups(const Services& services, GroupOptions options, std::unique_ptr<Collectives> local);
-  // Leaves all of them.
+  // Leaves all groups.
   ~Groups();
   Groups(const Groups&) = delete;
   Groups& operator=(const Groups&) = delete;
 
-  // Answers once nobody but the other ranks is waited for, or with why not; rank 0 with the unique
-  // id for the others. What takes its time (a host's name, NCCL's loading) is done on the group's
-  // own thread. group_exists; too_many; out_of_range for a rank or a world size that cannot be;
-  // what Collectives::invite and join answer.
+  // Joins a group. `done` runs once only the other ranks are missing, or with an error. Rank 0 gets
+  // the unique id for the others. Slow steps (resolving a host's name, loading NCCL) run on the
+  // group's own thread. Errors:
+  // - group_exists, too_many.
+  // - out_of_range for the rank or the world size.
+  // - missing_field, impossible or malformed for the unique id.
+  // - impossible for an unknown device.
+  // - unavailable if the thread cannot be started, or without NCCL.
+  // - those of Collectives::invite and join.
   void join(const GroupJoin& request, Done<GroupInfo> done);
   Result<GroupInfo> find(std::string_view name) const;  // unknown_group
-  std::vector<GroupInfo> list() const;                  // by name
-  // What is under way there and on the other ranks fails. Waits for it, so it is not for network
-  // threads.
+  std::vector<GroupInfo> list() const;                  // sorted by name
+  // The current operation fails, here and on the other ranks. Waits for its end: do not call this
+  // on a network thread.
   Result<> leave(std::string_view name);  // unknown_group
 
-  // unknown_group; queue_full; out_of_range for a peer or a root that is none; unavailable once the
-  // group has failed.
+  // Queues an operation. Errors: unknown_group; queue_full; out_of_range for an invalid peer or
+  // root; unavailable if the group has failed.
   Result<TransferId> share(std::string_view name, ShareRequest request);
-  // Takes an operation that has not begun out of its queue; its transfer ends as cancelled.
+  // Removes an operation that has not started from its queue. Its transfer ends as cancelled.
   void cancel(TransferId id);
 
   GroupsStats stats() const;
@@ -61,7 +66,7 @@ class Groups {
   const GroupOptions& options() const { return options_; }
 
  private:
-  // May load a library: not for a network thread, nor for the owner of a lock.
+  // May load a library: do not call it on a network thread or with a lock held.
   Result<Collectives*> collectives(std::string_view kind);
   std::shared_ptr<Group> look_up(std::string_view name) const;  // or null
 
@@ -71,9 +76,9 @@ class Groups {
   const std::unique_ptr<Collectives> local_;
   AllShareCounters counters_;
   std::atomic<std::uint64_t> failures_ = 0;
-  Mutex nccl_mutex_;                                                 // held while it is loaded
-  std::unique_ptr<Collectives> nccl_ CAIRN_GUARDED_BY(nccl_mutex_);  // once it was asked for
-  std::atomic<Collectives*> loaded_nccl_ = nullptr;                  // the same: no scrape waits
+  Mutex nccl_mutex_;                                                 // held while NCCL is loaded
+  std::unique_ptr<Collectives> nccl_ CAIRN_GUARDED_BY(nccl_mutex_);  // null before the first use
+  std::atomic<Collectives*> loaded_nccl_ = nullptr;  // the same, without waiting for the lock
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<Group>, std::less<>> groups_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -10,8 +10,8 @@
 namespace cairn {
 namespace {
 
-// A batch's slots are held while it runs: little of a tier at once, and still many pieces between
-// two exchanges of headers.
+// The slots of a batch are held while it runs. This takes a small part of a tier, but allows many
+// pieces between two exchanges of headers.
 constexpr std::uint64_t kShareBatchBytes = 64ull << 20;
 constexpr std::uint64_t kMaxBatchKeys = 1024;
 
@@ -61,7 +61,7 @@ ShareOutcome ShareSession::run() {
   return {.state = any_failed_ ? TransferState::failed : TransferState::done};
 }
 
-// Every member's values end to end.
+// Returns every member's values, one member after the other.
 template <class T>
 Result<std::vector<T>> ShareSession::swap(std::vector<T> mine) {
   const std::size_t count = mine.size();
@@ -100,13 +100,13 @@ Result<> ShareSession::share_all() {
     CAIRN_TRY(share_batch(batch));
   }
   if (request_.kind == ShareKind::agree) return agree();
-  // Nobody is done before all are.
+  // No rank is done before all are.
   auto together = swap(std::vector<std::uint64_t>{told_.size()});
   if (!together) return std::move(together).error();
   return {};
 }
 
-// Those of the keys that are present, which then stay to the operation's end.
+// Returns which keys are present. Those stay until the operation ends.
 Result<std::vector<bool>> ShareSession::hold(std::span<const KeyView> keys) {
   std::optional<LeaseId> lease;
   if (kept_) lease = kept_.id();
@@ -123,7 +123,7 @@ void ShareSession::look_up(Batch& batch) {
   for (std::size_t key = 0; key < batch.local.size(); ++key) views.push_back(key_of(batch, key));
   std::vector<bool> present(views.size(), true);
   if (takes()) {
-    // Where they cannot be held it is as if they were not here.
+    // Blocks that cannot be held count as missing.
     auto held = hold(views);
     present = held ? std::move(*held) : std::vector<bool>(views.size());
   }
@@ -136,7 +136,8 @@ void ShareSession::look_up(Batch& batch) {
   }
 }
 
-// For as many of the first missing keys as there is room. What each follows is told by its owner.
+// Gets slots for as many of the first missing keys as there is room. The owner sends each block's
+// parent.
 void ShareSession::find_slots(Batch& batch) const {
   auto ingest = std::make_unique<Ingest>(request_.cache, Ingest::Terms{});
   std::vector<std::size_t> missing;
@@ -148,7 +149,7 @@ void ShareSession::find_slots(Batch& batch) const {
   if (missing.empty()) return;
   Awaited<> granted;
   ingest->allocate({.tier = tier_, .room = Ingest::Room::some}, granted.done());
-  static_cast<void>(granted.wait());  // each item has its error
+  static_cast<void>(granted.wait());  // each item has its own error
   for (std::size_t i = 0; i < missing.size(); ++i) {
     const Ingest::Item& item = ingest->items()[i];
     Local& local = batch.local[missing[i]];
@@ -202,7 +203,7 @@ Result<> ShareSession::share_batch(Batch& batch) {
   return {};
 }
 
-// What did not have to move, or could not.
+// Reports the keys that did not have to move, or could not.
 void ShareSession::tell_the_rest(const Batch& batch, const SharePlan& plan) {
   for (std::size_t key = 0; key < batch.local.size(); ++key) {
     const Local& local = batch.local[key];
@@ -220,7 +221,7 @@ void ShareSession::tell_the_rest(const Batch& batch, const SharePlan& plan) {
   }
 }
 
-// The longest prefix that is held here, and the shortest of all ranks' of those.
+// Finds the longest prefix held here, and the shortest of those over all ranks.
 Result<> ShareSession::agree() {
   std::vector<KeyView> views(request_.keys.begin(), request_.keys.end());
   const std::vector<bool> held = cache_.contains(views);

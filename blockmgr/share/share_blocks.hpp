@@ -14,29 +14,29 @@ struct ShareContext {
   TransferTable& transfers;
   AllShareCounters& counters;
   std::uint64_t piece_bytes = 0;
-  std::uint32_t lease_ms = 0;  // of slots that are being received into
+  std::uint32_t lease_ms = 0;  // of the operation's lease on its blocks
 };
 
 struct ShareOutcome {
   TransferState state = TransferState::done;
-  // Why nothing more could be shared: the ranks are at different calls, or the group is broken.
+  // Why sharing stopped: the ranks' calls differ, or the group is broken.
   std::optional<Error> error = {};
   bool group_broken = false;
 };
 
-// This rank's part of an operation of a group, told to the transfer as it goes; the caller ends it.
-// Blocks. Keys are taken in batches:
+// Runs this rank's part of a group operation and reports progress to the transfer, which the caller
+// ends. Blocks. Keys are processed in batches:
 //
-//   1. every rank says of each key whether it holds it, or has a slot for it
-//   2. what somebody holds and somebody wants goes in pieces of many blocks, straight from and to
-//      slots that the CPU reaches, through packing memory for others, checksums behind the blocks
-//   3. what arrived whole is committed, with the parent that its owner told
+// 1. Each rank reports for each key whether it holds it, or has a slot for it.
+// 2. Blocks that one rank holds and another wants are sent in pieces of many blocks: straight from
+//    and to slots that the CPU reaches, through packing memory for others. Their checksums follow.
+// 3. Blocks that arrived whole are committed, with the parent that their owner sent.
 //
-// and at the end the ranks wait for each other. A key that is held already stays as it is.
+// At the end the ranks wait for each other. A key that is already held does not change.
 ShareOutcome share_blocks(const ShareContext& context, const ShareRequest& request, TransferId id);
 
-// The same of an all_reduce: the ranks compare what they are asked for, and then reduce their
-// numbers. What came out is told to the transfer. Blocks.
+// The same for all_reduce: the ranks compare their calls, and then reduce their numbers. Reports
+// the result to the transfer. Blocks.
 ShareOutcome share_values(const ShareContext& context, const ShareRequest& request, TransferId id);
 
 }  // namespace cairn

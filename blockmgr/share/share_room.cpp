@@ -10,12 +10,12 @@
 namespace cairn {
 namespace {
 
-// Blocks on their way between packing memory and a tier: enough for both workers of the engine and
+// Blocks in transit between packing memory and a tier: enough for both workers of the engine and
 // the disk's depth, few enough to leave staging memory to clients.
 constexpr std::uint32_t kMostInFlight = 16;
 
-// "Few pieces": each is copied on the device where the block is not one piece, and packing memory
-// is the faster way below this.
+// Each piece of a block is copied separately on the device. Below this size, packing memory is
+// faster.
 constexpr std::uint64_t kLeastPieceBytes = 64ull << 10;
 
 }  // namespace
@@ -95,8 +95,8 @@ void ShareRoom::fetch_all() {
           to += piece.iov_len;
         }
       }
-      // Not with the round: it may have more blocks than there is staging, and would wait for what
-      // it holds itself.
+      // Released now, not with the round: a round may have more blocks than fit into staging
+      // memory, and would wait for itself.
       if (!block.in_place) const BlockReader gone(std::move(*block.reader));
       flight.end();
     };
@@ -110,7 +110,7 @@ void ShareRoom::fetch_all() {
   flight.wait_all();
   for (Block& block : blocks_) {
     if (block.error && block.reader != nullptr && !block.in_place) {
-      // Not what the memory's last user left.
+      // Do not send what the memory's last user left.
       std::memset(block.pieces.front().iov_base, 0, block.pieces.front().iov_len);
     }
   }

@@ -10,10 +10,10 @@
 
 namespace cairn {
 
-// The bytes of the blocks of one round of sharing: where they are read from and written to. Blocks
-// in memory that the CPU reaches are used where they are, and so are those in a device's where the
-// communicator takes that and they lie in few pieces; the others go through one slot of packing
-// memory, in canonical order.
+// The memory for the blocks of one round of sharing, to read from and write to. Blocks in memory
+// that the CPU reaches are used in place. So are blocks in device memory, if the communicator takes
+// that and they lie in few pieces. The others go through one slot of packing memory, in canonical
+// order.
 class ShareRoom {
  public:
   struct Means {
@@ -22,26 +22,25 @@ class ShareRoom {
   };
   ShareRoom(const Cache& cache, const Means& means) : cache_(cache), means_(means) {}
 
-  // Announce all that the round needs; each answers the block's number here.
+  // Add all blocks of the round. Each returns the block's number here.
   std::size_t add_source(BlockReader& reader);
-  std::size_t add_target(Ingest& ingest, std::size_t item);  // REQUIRES: it is open
-  std::size_t add_waste();  // bytes that only pass through
+  std::size_t add_target(Ingest& ingest, std::size_t item);  // REQUIRES: the item is open
+  std::size_t add_waste();                                   // bytes to receive and discard
 
-  // Takes the packing memory, and reads into it what is not read in place.
+  // Takes the packing memory, and reads blocks that are not used in place into it.
   Result<> open();
   std::span<const iovec> pieces(std::size_t block) const { return blocks_[block].pieces; }
-  // Of a source; of no kind if it could not be read.
+  // The checksum of a source; its kind is `none` if the block could not be read.
   BlockChecksum checksum(std::size_t block) const;
   const std::optional<Error>& error(std::size_t block) const { return blocks_[block].error; }
 
-  // Puts the targets that came whole where they belong; error() tells of each that did not get
-  // there.
+  // Stores the targets that arrived whole. error() returns why a target was not stored.
   void store(std::span<const std::size_t> targets, std::span<const BlockChecksum> checksums);
 
  private:
   struct Block {
     BlockReader* reader = nullptr;
-    Ingest* ingest = nullptr;  // of a target
+    Ingest* ingest = nullptr;  // for a target
     std::size_t item = 0;
     bool in_place = false;
     bool direct = false;  // in place, and no CPU reads it

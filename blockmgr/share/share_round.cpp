@@ -26,7 +26,7 @@ std::vector<ShareSession::Message> ShareSession::messages_of(const SharePlan& pl
 }
 
 void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Message>& messages) const {
-  std::map<std::size_t, std::size_t> sources;  // a block that goes to many is one
+  std::map<std::size_t, std::size_t> sources;  // a block for many members is one source
   for (Message& message : messages) {
     for (std::size_t key : message.keys) {
       Local& local = batch.local[key];
@@ -43,7 +43,7 @@ void ShareSession::fill_room(Batch& batch, ShareRoom& room, std::vector<Message>
         }
       }
       message.blocks.push_back(local.slot ? room.add_target(*batch.ingest, *local.slot)
-                                         : room.add_waste());
+                                          : room.add_waste());
     }
   }
 }
@@ -88,7 +88,7 @@ Result<> ShareSession::move_round(Batch& batch, const SharePlan& plan, const Rou
       }
     }
   }
-  // The pins of what was given.
+  // Unpins the blocks that were sent.
   for (std::size_t key : round) batch.local[key].reader.reset();
   return {};
 }
@@ -138,8 +138,7 @@ void ShareSession::keep(Batch& batch, const SharePlan& plan, ShareRoom& room,
 
 void ShareSession::commit(Batch& batch, const SharePlan& plan, const Round& keys) {
   for (const std::size_t key : keys) {
-    batch.ingest->block(*batch.local[key].slot).parent =
-        plan.header(*plan.owner(key), key).parent;
+    batch.ingest->block(*batch.local[key].slot).parent = plan.header(*plan.owner(key), key).parent;
   }
   Awaited<> answer;
   batch.ingest->commit(Ingest::Then::hold, answer.done());
@@ -150,7 +149,7 @@ void ShareSession::commit(Batch& batch, const SharePlan& plan, const Round& keys
   }
   std::vector<KeyView> views;
   for (std::size_t key : keys) views.push_back(key_of(batch, key));
-  // A duplicate's older block is under no lease of ours before this.
+  // Until now our lease did not cover the older block of a duplicate.
   const auto present = hold(views);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (present && (*present)[i]) {

@@ -14,33 +14,33 @@
 
 namespace cairn {
 
-// One operation of a group on this rank, as share_blocks() has it: share_blocks.cpp takes the keys
-// in batches, share_round.cpp moves what a batch found, round by round.
+// One operation of a group on this rank: see share_blocks(). share_blocks.cpp processes the keys in
+// batches. share_round.cpp moves the blocks of a batch, round by round.
 class ShareSession {
  public:
   ShareSession(const ShareContext& context, const ShareRequest& request, TransferId id);
   ShareOutcome run();
 
  private:
-  // This rank's side of a key of the batch.
+  // This rank's state of a key of the batch.
   struct Local {
     bool held = false;
-    std::optional<BlockReader> reader = {};  // held, and read from where this rank gives it
-    std::optional<std::size_t> slot = {};    // an item of the ingest, whose slot waits for it
-    std::optional<Error> why_not = {};       // there is no slot, or it cannot be written
+    std::optional<BlockReader> reader = {};  // set if held; read if this rank gives the block
+    std::optional<std::size_t> slot = {};    // item of the ingest that has a slot for the block
+    std::optional<Error> why_not = {};       // set if there is no slot, or it cannot be written
   };
   struct Batch {
-    std::size_t first = 0;  // of the request's keys
-    std::unique_ptr<Ingest> ingest = {};  // of the keys that are not here; null: all are
+    std::size_t first = 0;                // index in the request's keys
+    std::unique_ptr<Ingest> ingest = {};  // for the missing keys; null if none
     std::vector<Local> local = {};
   };
-  using Round = std::vector<std::size_t>;  // keys of the batch, rising
+  using Round = std::vector<std::size_t>;  // keys of the batch, ascending
   // A message of a round: the blocks to or from one member, and their checksums.
   struct Message {
     std::size_t member = 0;
     bool out = false;
     Round keys = {};
-    std::vector<std::size_t> blocks = {};  // of the room
+    std::vector<std::size_t> blocks = {};  // numbers in the room
     std::vector<BlockChecksum> checksums = {};
     std::vector<iovec> pieces = {};
   };
@@ -67,7 +67,7 @@ class ShareSession {
   void tell_the_rest(const Batch& batch, const SharePlan& plan);
   Result<> agree();
 
-  // Each key is told of once.
+  // Report a key; only the first report counts.
   void done(std::size_t key, std::uint64_t bytes);
   void failed(std::size_t key, const Error& error);
 
@@ -77,14 +77,14 @@ class ShareSession {
   Cache& cache_;
   const Tier tier_;
   Members members_;
-  std::size_t me_ = 0;                // among the members
-  std::optional<std::size_t> owner_;  // the only one that gives, where there is one
-  // What this rank holds or has received, to the operation's end: it may not make room for what
-  // comes later, or the operation would have brought what is not there. Of ranks that take.
+  std::size_t me_ = 0;                // index in members_
+  std::optional<std::size_t> owner_;  // the only member that gives, if any
+  // Holds the blocks that this rank had or has received until the operation ends, so that later
+  // blocks cannot evict them. Only on ranks that take.
   HeldLease kept_;
   std::vector<bool> told_;
   bool any_failed_ = false;
-  bool refused_ = false;  // by every rank alike: the group goes on
+  bool refused_ = false;  // by all ranks alike, so the group stays usable
 };
 
 }  // namespace cairn

@@ -12,26 +12,26 @@
 
 namespace cairn {
 
-// What groups have done since the server's start, and what they are now.
+// The groups' counts since the server's start, and their current state.
 struct ShareKindStats {
-  std::array<std::uint64_t, kNumTransferOutcomes> operations{};  // that ended, by TransferOutcome
-  // To and from other ranks. What a broadcast gives to many counts once on its root.
+  std::array<std::uint64_t, kNumTransferOutcomes> operations{};  // ended, by TransferOutcome
+  // To and from other ranks. A broadcast to many counts once on its root.
   std::uint64_t sent_blocks = 0;
   std::uint64_t sent_bytes = 0;
   std::uint64_t received_blocks = 0;
   std::uint64_t received_bytes = 0;
-  // From an operation's beginning here, so with the wait for the other ranks.
+  // From the operation's beginning here, so it includes the wait for the other ranks.
   DurationHistogram::Snapshot durations;
 };
 struct GroupsStats {
   std::array<std::uint64_t, kNumGroupStates> groups{};  // by GroupState
-  std::array<std::uint64_t, kNumGroupStates> ranks{};   // of those, this server's own included
+  std::array<std::uint64_t, kNumGroupStates> ranks{};   // in those groups, this server's included
   std::uint64_t failures = 0;                           // groups that failed
-  std::uint64_t queued_operations = 0;                  // those under way included
+  std::uint64_t queued_operations = 0;                  // including the current ones
   std::array<ShareKindStats, kNumShareKinds> kinds{};   // by ShareKind
 };
 
-// The counts of one kind, as it goes. Thread-safe.
+// The running counts of one kind. Thread-safe.
 class ShareCounters {
  public:
   void ended(TransferOutcome outcome) { add(operations_[static_cast<std::size_t>(outcome)], 1); }

@@ -21,7 +21,7 @@ ShareOutcome share_values(const ShareContext& context, const ShareRequest& reque
       !told) {
     return failed(told.error(), true);
   }
-  // Found out before anything was done, and by all of them: the group goes on.
+  // All ranks find this out before anything was done, so the group stays usable.
   if (auto fit = check_calls(members, headers); !fit) return failed(fit.error(), false);
   std::vector<std::int64_t> values = request.values;
   auto* const bytes = reinterpret_cast<std::byte*>(values.data());
