@@ -15,9 +15,9 @@
 namespace cairn {
 
 // Estimates what caches of other sizes would have hit: under LRU by stack distances, under the
-// cache's own eviction order by small models of five sizes, and at best over the last requests. The
-// weight of a request halves after 16 times the cache's blocks were asked for (at least 262,144).
-// Uses at most 4 MiB. Not thread-safe.
+// cache's own eviction order by small models of five sizes, and at the optimum for the last
+// requests. The weight of a request halves after 16 times the cache's blocks were asked for (at
+// least 262,144). Uses at most 4 MiB. Not thread-safe.
 class CapacityCurve {
  public:
   struct Options {

@@ -123,8 +123,8 @@ RequestNumber ClassHazard::begin_request(const RequestStart& start) {
 }
 
 // Requests older than a bucket's end have lived through it, with their waiting blocks. Counts that
-// before the table is rebuilt. settle() counts it before a request's waiting blocks or class
-// change.
+// for all requests, before the table is rebuilt. settle() counts it for one request, before its
+// waiting blocks or their class change.
 void ClassHazard::settle_all() {
   const std::uint32_t now_blocks = log_.position_blocks();
   for (std::uint32_t k = 0; k < inside_.size(); ++k) {

@@ -15,7 +15,7 @@ namespace cairn {
 // averaged with the neighbouring buckets. One class has little data, so its hazards are drawn
 // towards those of all classes together, times a factor of the class. Those of all classes are
 // drawn towards a curve a / (b + age), the hazard of Lomax's distribution: uses become rarer with
-// age. A hinted class (expect()) has a factor for each age.
+// age. A hinted class (expect()) has a separate factor for each age.
 //
 // The worth of keeping a block from an age on is its expected uses divided by the expected holding
 // time, at the best of all ages at which it could be given up. This is Gittins' index of a block

@@ -23,8 +23,8 @@ std::optional<EvictionKind> eviction_kind_from(std::string_view word);
 // The order in which blocks are evicted. Each evictable block is in one of a few lists, the least
 // recently used first. The next victim is the least worthy of the lists' first blocks. So a use
 // takes constant time whatever the worth depends on, and new knowledge applies to listed blocks
-// too. Each list is in the order of last use, so LRU needs no lists for itself: it takes the first
-// block that was used before those of the other lists.
+// too. Each list is in the order of last use, so LRU needs no separate lists: it takes the
+// least recently used of the first blocks.
 //
 // The blocks of a prompt were mostly used and listed together before. Their histories are equal,
 // and so are the changes to them: that is a comparison and a copy here. The order itself gets the
@@ -33,7 +33,8 @@ std::optional<EvictionKind> eviction_kind_from(std::string_view word);
 // Not thread-safe.
 class EvictionPolicy {
  public:
-  // With a list for each NextUse, of blocks without a history, these are the bits of a word.
+  // Together with the lists of blocks without a history, one per NextUse, these fill a word of
+  // bits.
   static constexpr std::uint32_t kMaxLists = 64 - kNextUses;
 
   virtual ~EvictionPolicy() = default;
@@ -76,8 +77,8 @@ class EvictionPolicy {
   virtual bool take_kept(BlockHistory& /*block*/, std::uint64_t /*kept*/, NextUse /*told*/) {
     return false;
   }
-  // The knowledge of the workload, not of single blocks, for another policy of the same kind: some
-  // KB, or empty.
+  // Exports what it learnt about the workload, not about single blocks, for another policy of the
+  // same kind: some KB, or empty.
   virtual std::vector<std::byte> learnt() { return {}; }
   // Restores the state. Returns false, unchanged, if it cannot be read.
   virtual bool take_learnt(std::span<const std::byte> /*learnt*/) { return false; }
@@ -86,8 +87,8 @@ class EvictionPolicy {
   static constexpr std::uint32_t kAnyNumber = ~std::uint32_t{0};
 
   virtual RequestNumber begin_request(const RequestStart& start) = 0;
-  // Returns to how many following blocks the same may be done, if their histories equal this
-  // block's.
+  // Returns how many following blocks may be changed in the same way, if their histories equal
+  // this block's.
   virtual std::uint32_t touch(BlockHistory& block, RequestNumber request) = 0;
   virtual std::uint32_t list(BlockHistory& block, NextUse told) = 0;
   // The same was done to `count` more blocks. For listing, called only if it changed their

@@ -45,7 +45,7 @@ struct alignas(64) PastRequest {
 static_assert(sizeof(PastRequest) == 64, "what a cache remembers of requests is bounded");
 
 // The last requests, in the order in which they began. A request's age is the number of blocks
-// requested since, in which a cache of that size turns over. Not thread-safe.
+// requested since: a cache of that size turns over in that time. Not thread-safe.
 class RequestLog {
  public:
   explicit RequestLog(std::uint32_t capacity)
@@ -74,8 +74,8 @@ class RequestLog {
     if (count_ <= mask_) ++count_;
     return last_;
   }
-  // Adds a request of an earlier run, which began after `position_blocks`. If the last one began
-  // later, both begin together.
+  // Adds a request of an earlier run, which began after `position_blocks` requested blocks. If
+  // the last one began later, both count as beginning together.
   RequestNumber restore(std::uint32_t position_blocks, const PastRequest& record) {
     const bool is_later = static_cast<std::int32_t>(position_blocks - position_) > 0;
     if (position_ == 0 || is_later) position_ = position_blocks;

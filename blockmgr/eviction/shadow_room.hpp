@@ -35,8 +35,8 @@ class ShadowRoom {
     std::uint64_t hash = 0;
     BlockHistory history;
   };
-  // Evicts and returns a block if the block asked for needs room. If a request does not fit, its
-  // blocks are not taken from the first one without room on.
+  // Evicts and returns a block if the block asked for needs room. Once a block finds no
+  // room, the request's later blocks are not taken either.
   std::optional<Gone> make_room();
   // True if the block is present or may be stored.
   bool may_keep() const { return is_asked_ && !is_full_; }

@@ -30,7 +30,8 @@ class SnapshotIo {
   using Path = std::filesystem::path;
   // Makes the missing folders. Each is on disk before the call returns.
   Result<> make_folders(const Path& below, const Path& folder) const;
-  Result<FileDescriptor> create(const Path& path) const;  // fails if the path exists
+  // Fails if the path exists.
+  Result<FileDescriptor> create(const Path& path) const;
   // Opens a regular file for reading; nullopt if there is none. Error: broken_snapshot for another
   // kind of file.
   Result<std::optional<FileDescriptor>> open(const Path& path) const;
