@@ -107,7 +107,7 @@ BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const
                                    std::move(groups))) {
   for (const auto& root : disk_roots(impl_->services->options)) {
     for (const auto& path : remove_unfinished(root)) {
-      log.info("a slot file that was never finished is removed", {{"path", path.string()}});
+      log.info("unfinished slot file removed", {{"path", path.string()}});
     }
   }
   if (impl_->services->options.disk.checkpoint_period_ms > 0) {
@@ -283,15 +283,14 @@ void BlockManager::Impl::resize_disk_tier(Member& member) {
   const std::string& name = cache.config().name;
   if (changed) {
     services->log.warning(
-        "a disk tier has another size than at the last start",
+        "disk tier resized",
         {{"cache", name}, {"num_blocks", member.asked_disk_blocks}, {"before", had}});
     member.asked_disk_blocks = had;
   } else {
-    services->log.error("a disk tier keeps the size that it had",
-                        {{"cache", name},
-                         {"num_blocks", had},
-                         {"asked_for", member.asked_disk_blocks},
-                         {"detail", changed.error().detail}});
+    services->log.error("disk tier could not be resized", {{"cache", name},
+                                                           {"num_blocks", had},
+                                                           {"asked_for", member.asked_disk_blocks},
+                                                           {"detail", changed.error().detail}});
   }
 }
 
@@ -333,7 +332,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
     }
     if (impl_->members.size() >= impl_->services->options.max_caches) {
       return Error{ErrorCode::too_many,
-                   std::to_string(impl_->members.size()) + " caches, and no more may be"};
+                   std::to_string(impl_->members.size()) + " caches exist, which is the limit"};
     }
   }
   auto member = impl_->make_cache(config);

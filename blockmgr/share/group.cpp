@@ -148,7 +148,7 @@ void Group::give_up() {
       communicator_ = nullptr;
       busy_ = false;
     }
-    fail({ErrorCode::internal, "an operation of the group failed for want of memory"});
+    fail({ErrorCode::internal, "an operation of the group ran out of memory"});
   });
 }
 
@@ -201,7 +201,7 @@ Result<TransferId> Group::share(ShareRequest request) {
   MutexLock lock(mutex_);
   if (info_.state == GroupState::failed) {
     return Error{ErrorCode::unavailable, "group " + info_.name + " has failed, leave it and make " +
-                                             "it anew: " + info_.error->detail};
+                                             "it again: " + info_.error->detail};
   }
   if (leaving_) return kLeft;
   if (queue_.size() >= parts_.options.max_queued_operations) {

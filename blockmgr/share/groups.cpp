@@ -28,10 +28,10 @@ Result<> check_place(const GroupJoin& request, std::uint32_t max_world_size) {
   if (place.rank > 0 && request.unique_id.empty()) {
     return Error{ErrorCode::missing_field, "unique_id is missing: rank " +
                                                std::to_string(place.rank) +
-                                               " needs the one that rank 0 was given"};
+                                               " needs the one that rank 0 got"};
   }
   if (place.rank == 0 && !request.unique_id.empty()) {
-    return Error{ErrorCode::impossible, "rank 0 is given its unique_id, and brings none"};
+    return Error{ErrorCode::impossible, "rank 0 gets its unique_id, and must not send one"};
   }
   return {};
 }
@@ -105,7 +105,7 @@ void Groups::join(const GroupJoin& request, Done<GroupInfo> done) {
   const std::string_view kind =
       kind_of_unique_id(request.place.rank == 0 ? options_.collective + ":" : request.unique_id);
   if (kind.empty()) {
-    return done(Error{ErrorCode::malformed, "unique_id is none that a rank 0 was given"});
+    return done(Error{ErrorCode::malformed, "unique_id does not come from a rank 0"});
   }
   const auto devices = services_.runtime.devices();
   if (std::none_of(devices.begin(), devices.end(),
@@ -122,8 +122,8 @@ void Groups::join(const GroupJoin& request, Done<GroupInfo> done) {
                       "this server is in group " + request.name + " already; leave it first"});
   }
   if (groups_.size() >= options_.max_groups) {
-    return done(
-        Error{ErrorCode::too_many, std::to_string(groups_.size()) + " groups, and no more may be"});
+    return done(Error{ErrorCode::too_many,
+                      std::to_string(groups_.size()) + " groups exist, which is the limit"});
   }
   const auto answer = std::make_shared<Done<GroupInfo>>(std::move(done));
   try {

@@ -62,8 +62,8 @@ Result<> check_calls(const Members& members, std::span<const CallHeader> headers
     }
     if (!go_together(headers[0], headers[i])) {
       return Error{ErrorCode::state_conflict,
-                   "the ranks' calls do not go together: " + describe(members[0], headers[0]) +
-                       "; " + describe(members[i], headers[i])};
+                   "the ranks' calls do not match: " + describe(members[0], headers[0]) + "; " +
+                       describe(members[i], headers[i])};
     }
   }
   return {};
@@ -86,8 +86,8 @@ Result<std::vector<KeyHeader>> decode(const Members& members,
     const auto record = decode_only_record<KeyHeader::Holding>(message);
     if (!record || record->block.key.empty() || record->place > KeyHeader::Holding::wanted) {
       return Error{ErrorCode::checksum_mismatch,
-                   "what rank " + std::to_string(members[headers.size() / batch]) +
-                       " says of a key is not what was sent"};
+                   "a key message of rank " + std::to_string(members[headers.size() / batch]) +
+                       " arrived damaged"};
     }
     KeyHeader& header = headers.emplace_back(
         KeyHeader{.key = BlockKey(KeyView::of_text(record->block.key)), .holding = record->place});

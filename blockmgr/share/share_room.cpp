@@ -138,7 +138,7 @@ void ShareRoom::store(std::span<const std::size_t> targets,
     }
     const BlockChecksum came = checksum(targets[i]);
     if (came.kind == sent.kind && came.value != sent.value) {
-      block.error = Error{ErrorCode::checksum_mismatch, "what arrived is not what was sent"};
+      block.error = Error{ErrorCode::checksum_mismatch, "the block arrived damaged"};
       continue;
     }
     const auto finished = [&block, &flight](Result<> written) {

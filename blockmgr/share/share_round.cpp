@@ -156,8 +156,9 @@ void ShareSession::commit(Batch& batch, const SharePlan& plan, const Round& keys
       done(batch.first + keys[i], cache_.block_bytes());
     } else {
       failed(batch.first + keys[i],
-             present ? Error{ErrorCode::no_capacity, "the block went while others were received"}
-                     : present.error());
+             present
+                 ? Error{ErrorCode::no_capacity, "the block was evicted while others were received"}
+                 : present.error());
     }
   }
 }

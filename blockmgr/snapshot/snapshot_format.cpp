@@ -213,7 +213,7 @@ SnapshotBytes encode(const SnapshotFooter& footer) {
 
 Result<std::uint32_t> decode_header_length(std::span<const std::byte> prelude) {
   Decoder in(prelude);
-  if (in.text(kHeaderMagic.size()) != kHeaderMagic) return broken_snapshot("it is no snapshot");
+  if (in.text(kHeaderMagic.size()) != kHeaderMagic) return broken_snapshot("it is not a snapshot");
   const auto version = in.number<std::uint32_t>();
   if (version != kSnapshotVersion) {
     return broken_snapshot("it is of version " + std::to_string(version) + "; this program reads " +
@@ -263,7 +263,7 @@ Result<SnapshotRecord> SnapshotIndexCursor::next() {
   const auto& [block, place, size_bytes] = *read;
   const bool fits = !block.key.empty() && block.priority <= kMaxPriority && place.tiers >= 1 &&
                     place.tiers < 1U << kNumTiers && place.zero == decltype(place.zero){};
-  if (!fits) return broken_snapshot("a record of its index is of no block");
+  if (!fits) return broken_snapshot("a record of its index is invalid");
   left_ = left_.subspan(size_bytes);
   SnapshotRecord record{.key = BlockKey(KeyView::of_text(block.key)),
                         .metadata = std::string(block.metadata),

@@ -85,7 +85,7 @@ Result<> SnapshotReader::read_ends() {
   if (!footer) return footer.error();
   footer_ = *footer;
   if (footer_.header_checksum != hash_bytes(bytes, 0)) {
-    return broken_snapshot("its header and its footer are of two snapshots");
+    return broken_snapshot("its header and its footer belong to different snapshots");
   }
   // The second sum can overflow only if an earlier comparison fails.
   const bool fits = footer_.file_bytes == *size && footer_.index_offset >= header_bytes_ &&

@@ -107,8 +107,8 @@ Result<> Snapshots::Impl::check_idle(const std::string& cache) const {
   }
   if (running < services->options.max_snapshot_jobs) return {};
   return Error{ErrorCode::queue_full, std::to_string(running) +
-                                          " snapshots are being made or restored, and no more may "
-                                          "be at a time"};
+                                          " snapshots are being made or restored, which is the "
+                                          "limit"};
 }
 
 void Snapshots::Impl::join_ended() {
@@ -196,8 +196,8 @@ Result<TransferId> Snapshots::make(const std::shared_ptr<Cache>& cache,
                  "cache " + cache_name + " has a snapshot " + request.name};
   }
   if (names->size() >= impl_->services->options.max_snapshots) {
-    return Error{ErrorCode::too_many,
-                 std::to_string(names->size()) + " snapshots of a cache, and no more may be"};
+    return Error{ErrorCode::too_many, std::to_string(names->size()) +
+                                          " snapshots of the cache exist, which is the limit"};
   }
   if (!request.compress) {
     const auto free = impl_->io.free_bytes(folder);
