@@ -12,8 +12,8 @@
 namespace cairn {
 namespace {
 
-// 33 bytes each. Fewer beside models, to stay within 4 MiB. The curve reaches four times the
-// cache's size.
+// 33 bytes each. With models fewer blocks are followed, to stay within 4 MiB. The curve reaches
+// four times the cache's size.
 constexpr std::uint32_t kFollowedBlocks = 65'536;
 constexpr std::uint32_t kFollowedBesideModels = 30'100;
 constexpr std::uint32_t kMinFollowedBlocks = 1024;

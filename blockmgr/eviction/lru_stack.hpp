@@ -42,7 +42,7 @@ class LruStack {
   std::vector<std::uint32_t> weights_;
   std::vector<std::uint32_t> tree_;  // sums of weights (Fenwick, 1994)
   std::uint32_t top_ = 0;            // the first free place
-  std::uint32_t bottom_ = 0;         // nothing lies below
+  std::uint32_t bottom_ = 0;         // all places below are holes
   std::uint64_t total_weight_ = 0;
   PlacesByHash<HashAt> places_;
 };

@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// The order of uses is that of eviction, but for hints.
+// Evicts in the order of last use, except for hints.
 class Lru final : public EvictionPolicy {
  public:
   explicit Lru(const PolicyOptions& options) : capacity_blocks_(options.capacity_blocks) {}

@@ -39,7 +39,7 @@ class StackDistances {
     std::uint64_t others = 0;
   };
   bool request(const Asked& asked);
-  // The block was stored, and nobody had asked for it.
+  // A block was stored that no request asked for.
   void stored(const AskedBlock& block);
   static constexpr double kFade = 0.957603280698574;  // 16 fades halve a count
 

@@ -22,7 +22,7 @@ class ShareRoom {
   };
   ShareRoom(const Cache& cache, const Means& means) : cache_(cache), means_(means) {}
 
-  // Add all blocks of the round. Each returns the block's number here.
+  // Call for all blocks of the round, before open(). Each returns the block's number here.
   std::size_t add_source(BlockReader& reader);
   std::size_t add_target(Ingest& ingest, std::size_t item);  // REQUIRES: the item is open
   std::size_t add_waste();                                   // bytes to receive and discard

@@ -16,8 +16,8 @@
 //   header   magic "CAIRNSNP", u32 version, u32 bytes of the header, u32 flags (1: zstd), u32 0,
 //            i64 made at (Unix ms), the cache's configuration (one byte holds both policies:
 //            offload in the lower half, eviction in the upper), u64 XXH3 of all before it
-//   data     the blocks' bytes in canonical order, without gaps: each as it is, or as one zstd
-//   frame index    a block record per block, in the order of the data: see block_record.hpp. Its
+//   data     the blocks' bytes in canonical order, without gaps: each plain, or as one zstd frame
+//   index    a block record per block, in the order of the data: see block_record.hpp. Its
 //            place: i64 last use (Unix ms), u64 bytes in the file, u64 XXH3 of those, u8 tiers (a
 //            bit each), 7 zeros
 //   footer   64 bytes: magic "CAIRNEND", u64 blocks, u64 offset of the index, u64 bytes of it,
