@@ -20,7 +20,7 @@ inline constexpr std::array<Tier, 3> kTiers = {Tier::device, Tier::pinned, Tier:
 std::string_view to_string(Tier tier);
 std::optional<Tier> tier_from(std::string_view name);
 
-// A list of keys of one length, end to end. Only borrowed.
+// Keys of equal length, end to end. Borrows the bytes.
 class KeyList {
  public:
   // REQUIRES: bytes.size() is a multiple of key_bytes.
@@ -51,11 +51,11 @@ struct BlockHandle {
   bool operator==(const BlockHandle&) const = default;
 };
 
-// The longest present prefix, and the lease that keeps it (empty for a look without one).
+// The longest stored prefix and the lease that pins it (empty if none was asked for).
 struct Match {
   std::string lease;
   std::int64_t expires_at_ms = 0;
-  std::vector<BlockHandle> blocks;  // of the first blocks.size() keys
+  std::vector<BlockHandle> blocks;  // the handles of the first blocks.size() keys
 };
 
 struct AllocateRequest {
@@ -70,14 +70,14 @@ struct Allocation {
   std::vector<BlockHandle> blocks;
 };
 
-// One written block that is to be found under `key` from now on; `parent` may be empty.
+// A written block to store under `key`. `parent` may be empty.
 struct CommitBlock {
   BlockHandle handle;
   std::span<const std::byte> key;
   std::span<const std::byte> parent;
 };
 
-// What became of a block handed in: it is stored, or its key was there already.
+// Whether a block was stored, or its key was stored before.
 enum class StoreStatus : std::uint8_t { committed, duplicate };
 
 struct Transfer {

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr HttpHeader kJsonBody{"Content-Type", "application/json"};
 constexpr HttpHeader kBytesBody{"Content-Type", "application/octet-stream"};
-// A Retry-After longer than this is not waited for as it stands.
+// A longer Retry-After is cut to this.
 constexpr std::uint32_t kMaxRetryAfterSeconds = 3600;
 
 std::string cache_path(std::string_view cache, std::string_view rest = "") {

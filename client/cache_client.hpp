@@ -17,60 +17,61 @@
 
 namespace cairn::client {
 
-// The HTTP contract as typed calls on one connection. An answer that is no 2xx is a ClientError.
-// Blocking; one thread at a time.
+// The HTTP contract as typed calls on one connection. A status other than 2xx returns a
+// ClientError. Blocking. Not thread-safe.
 class CacheClient {
  public:
   explicit CacheClient(Endpoint endpoint, HttpOptions options = {});
 
-  // Any route with a JSON body or none; the answer's JSON, null where it has no body.
+  // Calls any route with a JSON body or none. Returns the JSON of the response, null if it has no
+  // body.
   Answer<nlohmann::json> call(std::string_view method, std::string_view target,
                               const std::optional<nlohmann::json>& body = std::nullopt);
 
   struct PutCacheResult {
-    bool created = false;        // false: it was there with the same shape
-    nlohmann::json description;  // as answered
+    bool created = false;        // false: it existed, with the same shape
+    nlohmann::json description;  // as the server returned it
   };
   Answer<PutCacheResult> put_cache(std::string_view cache, const nlohmann::json& body);
   Answer<nlohmann::json> get_cache(std::string_view cache);
   Answer<> delete_cache(std::string_view cache, bool force);
 
-  // How a tier's memory is mapped. Over a Unix socket the open file of its memory comes along;
-  // else, and where it has none, null.
+  // How to map a tier's memory. `file` is the open file of the memory; null if the request did not
+  // use a Unix socket or the memory has no file.
   struct ExportedTier {
     nlohmann::json description;
     std::shared_ptr<const FileDescriptor> file;
   };
   Answer<ExportedTier> export_tier(std::string_view cache, Tier tier);
 
-  // The packed form: the keys as they are, without JSON or hex.
+  // Sends the keys as plain bytes, without JSON or hex.
   Answer<Match> match(std::string_view cache, KeyList keys, std::uint64_t lease_ms);
   Answer<Match> match_json(std::string_view cache, KeyList keys, std::uint64_t lease_ms);
 
   Answer<Allocation> allocate(std::string_view cache, const AllocateRequest& request);
   Answer<> write_slot(std::string_view cache, const BlockHandle& handle, std::string_view lease,
                       std::span<const std::byte> bytes);
-  // One status a block, in their order.
+  // Returns one status per block, in their order.
   Answer<std::vector<StoreStatus>> commit(std::string_view cache, std::string_view lease,
                                           std::span<const CommitBlock> blocks);
 
-  // When the lease now ends, in Unix milliseconds.
+  // Returns the new end of the lease, in Unix milliseconds.
   Answer<std::int64_t> renew_lease(std::string_view lease, std::uint64_t lease_ms);
   Answer<> release_blocks(std::string_view lease, std::span<const BlockHandle> blocks);
-  // The lease ends, and with it a request of which that much is known.
+  // Ends the lease and its request. All fields are optional.
   struct RequestEnd {
     std::optional<std::uint64_t> input_tokens = {};
     std::optional<std::uint64_t> output_tokens = {};
-    std::string reuse = {};                       // never, soon or later; empty: nothing is said
-    std::optional<std::uint64_t> within_ms = {};  // or that they are used within so long
+    std::string reuse = {};                       // never, soon or later; empty: no hint
+    std::optional<std::uint64_t> within_ms = {};  // reused within this time; replaces `reuse`
   };
   Answer<> end_request(std::string_view lease, const RequestEnd& end);
   Answer<> end_lease(std::string_view lease);
 
-  // The bytes of the longest present prefix into `room`; how many blocks that is.
+  // Reads the longest stored prefix into `room`. Returns its number of blocks.
   Answer<std::size_t> read(std::string_view cache, KeyList keys, std::span<std::byte> room);
-  // `blocks` end to end, one a key. The first key's parent is `parent` (or none), each other's the
-  // key before it. All are stored or none.
+  // Stores `blocks`, end to end, one per key: all or none. `parent` (may be empty) is the parent of
+  // the first key; each other key's parent is the key before it.
   struct WriteRequest {
     KeyList keys;
     std::span<const std::byte> parent;
@@ -86,7 +87,7 @@ class CacheClient {
   };
   Answer<StoreStatus> put_key(std::string_view cache, std::span<const std::byte> key,
                               std::span<const std::byte> bytes, const PutKeyOptions& options);
-  // The block's bytes into `room`; the tier they came from.
+  // Reads the block into `room`. Returns the tier that it came from.
   Answer<Tier> get_key(std::string_view cache, std::span<const std::byte> key,
                        std::span<std::byte> room);
   Answer<> delete_key(std::string_view cache, std::span<const std::byte> key);
@@ -94,7 +95,7 @@ class CacheClient {
   struct TransferRequest {
     KeyList keys;
     Tier to = Tier::device;
-    bool move = false;  // else copied
+    bool move = false;  // else copy
     std::uint64_t wait_ms = 0;
   };
   Answer<Transfer> start_transfer(std::string_view cache, const TransferRequest& request);
@@ -102,7 +103,7 @@ class CacheClient {
 
   Answer<Metrics> metrics();
 
-  // For what has no call here.
+  // For routes without a call here.
   HttpClient& http() { return http_; }
 
  private:

@@ -8,7 +8,7 @@ namespace {
 
 Error malformed(std::string_view url, std::string_view why) {
   std::string shown(url);
-  // What stands before an @ may be a password.
+  // The text before an @ may be a password.
   if (url.find('@') != std::string_view::npos) shown = "…";
   return {ErrorCode::malformed, "server URL '" + shown + "': " + std::string(why)};
 }

@@ -7,18 +7,18 @@
 
 namespace cairn::client {
 
-// Where a server listens: a TCP address, or a Unix socket where `unix_path` is not empty.
+// Where a server listens: the Unix socket `unix_path`, or a TCP address if that is empty.
 struct Endpoint {
   std::string host;
   std::string port;
   std::string unix_path;
   bool tls = false;
 
-  // Reads `http://HOST[:PORT]` or `https://HOST[:PORT]` (port 80 or 443 where none is given; an
-  // IPv6 address in brackets) or `unix:/PATH`.
+  // Reads `http://HOST[:PORT]`, `https://HOST[:PORT]` (default port 80 or 443; an IPv6 address in
+  // brackets) or `unix:/PATH`. Error: malformed.
   static Result<Endpoint> parse(std::string_view url);
 
-  // As it goes into a Host field.
+  // The value of a Host field.
   std::string authority() const;
 };
 

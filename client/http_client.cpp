@@ -91,7 +91,7 @@ Answer<HttpResponse> HttpClient::exchange(const HttpRequest& request,
   for (const auto& piece : request.body) {
     pieces.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
   }
-  // A server may refuse a body before it has read it, and close: its answer is still worth reading.
+  // A server may refuse a body before it has read it, and close: read its response all the same.
   const auto sent = socket_->send(pieces, request.files);
   if (!sent && sent.error().code == kTimeout) return sent.error();
 

@@ -6,7 +6,7 @@
 namespace cairn::client {
 namespace {
 
-// Where a line's series ends: after its '}' (a label's value may hold spaces), or at the first
+// The end of a line's series: after its '}' (the value of a label may hold spaces), or at the first
 // blank.
 std::size_t series_end(std::string_view line) {
   const std::size_t blank = line.find(' ');
@@ -30,7 +30,7 @@ Metrics Metrics::parse(std::string_view text) {
     const std::size_t number = line.find_first_not_of(' ', split);
     if (number == std::string_view::npos) continue;
     double value = 0;
-    // What follows the number (a time) is not looked at.
+    // The timestamp after the number is ignored.
     const auto read = std::from_chars(line.data() + number, line.data() + line.size(), value);
     if (read.ec == std::errc()) metrics.samples_[std::string(line.substr(0, split))] = value;
   }

@@ -15,7 +15,7 @@ namespace {
 
 namespace beast_http = boost::beast::http;
 
-// More than any head of the contract; Beast refuses a longer one.
+// Longer than any head of the contract. Beast refuses a longer one.
 constexpr std::uint32_t kMaxHeadBytes = 16 * 1024;
 static_assert(ResponseReader::kBufferBytes >= kMaxHeadBytes, "a head is parsed in one piece");
 
@@ -32,7 +32,7 @@ std::size_t total_bytes(std::span<const std::span<std::byte>> room) {
   return bytes;
 }
 
-// The part of `room` from `skip` bytes on that takes `length` bytes.
+// The part of `room` from byte `skip` on, `length` bytes long.
 std::vector<iovec> part_of(std::span<const std::span<std::byte>> room, std::size_t skip,
                            std::size_t length) {
   std::vector<iovec> part;
@@ -137,10 +137,10 @@ Answer<std::size_t> ResponseReader::read_body_into(std::span<const std::span<std
 
 Answer<HttpResponse> ResponseReader::read(const Expected& expected) {
   std::optional<Parsing> parsing;
-  do {  // past any 1xx
+  do {  // skips 1xx responses
     parsing.emplace();
     parsing->parser.header_limit(kMaxHeadBytes);
-    parsing->parser.body_limit(boost::none);  // bounded below, once it is known where it goes
+    parsing->parser.body_limit(boost::none);  // limited below, once the target is known
     parsing->parser.skip(expected.to_head);
     CAIRN_TRY(read_head(*parsing));
   } while (parsing->parser.get().result_int() / 100 == 1);
@@ -173,7 +173,7 @@ Answer<HttpResponse> ResponseReader::read(const Expected& expected) {
       response.body.clear();
     }
   }
-  // Bytes nobody asked for would be taken for the next answer.
+  // The next request would take unrequested bytes for its response.
   keep_alive_ = keep_alive_ && begin_ == end_;
   return response;
 }

@@ -9,22 +9,22 @@
 
 namespace cairn::client {
 
-// Reads one response off a socket. Used once.
+// Reads one response from a socket. Use it once.
 class ResponseReader {
  public:
-  // Holds a head, and is large enough that short bodies come with one system call.
+  // Holds a head, and is large enough to receive a short body in one system call.
   static constexpr std::size_t kBufferBytes = 32 * 1024;
 
   // Borrows a buffer of kBufferBytes.
   ResponseReader(Socket& socket, std::span<std::byte> buffer);
 
   struct Expected {
-    bool to_head = false;                        // the answer to a HEAD: it has no body
+    bool to_head = false;                        // the request is a HEAD: its response has no body
     std::span<const std::span<std::byte>> room;  // for the body of a 2xx
   };
   Answer<HttpResponse> read(const Expected& expected);
 
-  // After a response: the connection can take another request.
+  // After read(): whether the connection can take another request.
   bool keep_alive() const { return keep_alive_; }
 
  private:

@@ -18,7 +18,7 @@
 namespace cairn::client {
 namespace {
 
-// The kernel's own bound (UIO_MAXIOV) on the pieces of one call.
+// The kernel's limit (UIO_MAXIOV) on the pieces of one call.
 constexpr std::size_t kMaxPieces = 1024;
 
 ClientError failure(const char* code, const std::string& what, int error) {
@@ -26,7 +26,7 @@ ClientError failure(const char* code, const std::string& what, int error) {
 }
 
 ClientError io_failure(const std::string& what) {
-  // A socket with a time-out answers EAGAIN when it has passed.
+  // A socket with a timeout returns EAGAIN when the timeout has passed.
   if (errno == EAGAIN || errno == EWOULDBLOCK) return {0, kTimeout, what + ": no byte in time"};
   return failure(kClosedEarly, what, errno);
 }
@@ -39,14 +39,14 @@ void set_timeouts(int fd, std::uint32_t timeout_ms) {
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
 }
 
-// 0, or the errno of what failed; the descriptor is then closed.
+// Returns 0, or the errno of the failure; the descriptor is then closed.
 int open_connected(int family, const sockaddr* address, socklen_t length, std::uint32_t timeout_ms,
                    int& fd) {
   fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   set_timeouts(fd, timeout_ms);
   if (::connect(fd, address, length) == 0) {
-    // Requests are written whole: waiting for more to send would only delay them.
+    // Requests are written whole: waiting for more data would only delay them.
     const int on = 1;
     if (family != AF_UNIX) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return 0;
@@ -107,7 +107,7 @@ Answer<Socket> Socket::connect(const Endpoint& endpoint, std::uint32_t timeout_m
 }
 
 Socket::~Socket() {
-  tls_.reset();  // says goodbye
+  tls_.reset();  // sends close_notify
   if (fd_ >= 0) ::close(fd_);
 }
 

@@ -16,11 +16,11 @@
 
 namespace cairn::client {
 
-// A connected, blocking stream socket, under TLS where the endpoint says so; closed with its owner.
-// One thread at a time.
+// A connected, blocking stream socket, with TLS if the endpoint says so. The destructor closes it.
+// Not thread-safe.
 class Socket {
  public:
-  // `timeout_ms` bounds the connecting, and afterwards the time without a byte moving.
+  // `timeout_ms` limits the connecting, and later each time without a byte sent or received.
   static Answer<Socket> connect(const Endpoint& endpoint, std::uint32_t timeout_ms,
                                 const TlsFiles& tls = {});
 
@@ -28,13 +28,14 @@ class Socket {
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
 
-  // Sends every byte; uses up `pieces`. Files go along over a Unix socket only.
+  // Sends every byte; changes `pieces`. Files can be sent over a Unix socket only.
   Answer<> send(std::vector<iovec>& pieces, PassedFiles files = {});
-  // Waits for at least one byte; 0 is the end of the stream.
+  // Waits for at least one byte. Returns their number; 0 at the end of the stream.
   Answer<std::size_t> receive(std::span<const iovec> room);
-  // The files that came along with what was received since the last call.
+  // The files received since the last call.
   PassedFiles arrived_files() { return std::exchange(arrived_, {}); }
-  // True where an idle connection was closed by its peer (or was sent what nobody asked for).
+  // Whether an idle connection cannot be used any more: the server closed it or sent unrequested
+  // bytes.
   bool stale() const;
 
  private:

@@ -14,7 +14,7 @@
 namespace cairn::client {
 namespace {
 
-// What one call takes at the most: OpenSSL counts in int.
+// Limit of one call: OpenSSL counts in int.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30U;
 
 std::string last_reason() {
@@ -28,7 +28,7 @@ std::string last_reason() {
 
 ClientError refused(const std::string& why) { return {0, kNotConnected, why}; }
 
-// OpenSSL's own socket writes with write(), which raises SIGPIPE where the server has gone.
+// OpenSSL's own socket BIO uses write(), which raises SIGPIPE if the server has closed.
 int send_quietly(BIO* bio, const char* data, int size) {
   BIO_clear_retry_flags(bio);
   const auto sent = ::send(static_cast<int>(BIO_get_fd(bio, nullptr)), data,
@@ -129,7 +129,7 @@ ClientError TlsChannel::failure(const std::string& what, int result) {
   switch (SSL_get_error(session_.get(), result)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
-      // The socket's own time-out has passed.
+      // The timeout of the socket has passed.
       return {0, kTimeout, what + ": no byte in time"};
     case SSL_ERROR_SYSCALL:
       ERR_clear_error();

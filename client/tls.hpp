@@ -13,35 +13,35 @@ struct ssl_st;
 
 namespace cairn::client {
 
-// What a client proves a server with, and itself; PEM files.
+// PEM files: how the client checks the server, and what it presents itself.
 struct TlsFiles {
-  std::string authority = {};  // who may have signed the server's certificate; empty: the system's
+  std::string authority = {};    // accepted CAs of the server's certificate; empty: the system's
   std::string certificate = {};  // the client's own, with its chain; empty: none
-  std::string key = {};          // of that
-  bool any_certificate = false;  // the server need not prove itself
+  std::string key = {};          // of that certificate
+  bool any_certificate = false;  // accept any server certificate
 };
 
-// TLS 1.2 or later over a connected, blocking socket, which it borrows. One thread at a time.
+// TLS 1.2 or later over a connected, blocking socket, which it borrows. Not thread-safe.
 class TlsChannel {
  public:
   struct Setup {
     int fd = -1;
-    std::string host;  // whose certificate it must be: a name or an address
+    std::string host;  // the name or address that the server's certificate must have
     const TlsFiles& files;
   };
-  // Shakes hands. kNotConnected where the files cannot be used or the server is not who it should
-  // be.
+  // Does the handshake. Returns kNotConnected if a file cannot be used or the server's certificate
+  // is not accepted.
   static Answer<TlsChannel> open(const Setup& setup);
 
   ~TlsChannel();
   TlsChannel(TlsChannel&& other) noexcept = default;
   TlsChannel& operator=(TlsChannel&& other) noexcept = default;
 
-  // A part of the first piece.
+  // Sends a part of the piece; returns its length.
   Answer<std::size_t> send(const iovec& piece);
-  // Waits for at least one byte; 0 is the end of the stream.
+  // Waits for at least one byte. Returns 0 at the end of the stream.
   Answer<std::size_t> receive(const iovec& room);
-  // There are bytes that were received and not asked for.
+  // Whether received bytes wait to be read.
   bool has_more() const;
 
  private:
@@ -52,7 +52,7 @@ class TlsChannel {
   ClientError failure(const std::string& what, int result);
 
   std::unique_ptr<ssl_st, Free> session_;
-  bool broken_ = false;  // after an error nothing more may be said
+  bool broken_ = false;  // after an error nothing more may be sent
 };
 
 }  // namespace cairn::client

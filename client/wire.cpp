@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-// How much of an answer that is not problem+json is quoted.
+// How much of a response is quoted if it is not problem+json.
 constexpr std::size_t kMaxQuotedBytes = 200;
 
 BlockHandle handle_from(const json& block) {

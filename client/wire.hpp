@@ -9,29 +9,29 @@
 #include "client/answer.hpp"
 #include "client/blocks.hpp"
 
-// How the contract's values look as JSON. What an answer lacks is kBadAnswer, naming it.
+// The contract's values as JSON. If a response lacks something, the error is kBadAnswer and names
+// it.
 namespace cairn::client {
 
 std::string percent_encoded(std::string_view text);
 
 nlohmann::json hex_list(KeyList keys);
-// Each key's parent: `parent` for the first (null where it is empty), the key before for the
-// others.
+// Each key's parent: `parent` for the first (null if empty), the key before it for the others.
 nlohmann::json parent_list(KeyList keys, std::span<const std::byte> parent);
 nlohmann::json json_of(const BlockHandle& handle);
 
 Answer<nlohmann::json> json_from(std::string_view text);
-// A problem+json body; one of another form becomes the detail.
+// Reads a problem+json body. A body of any other form becomes the detail.
 ClientError problem_from(unsigned status, std::string_view body);
 
-// `asked` are the keys that were looked for: the answer must be a prefix of them.
+// `asked` are the keys of the request. Returns an error if the response is not a prefix of them.
 Answer<Match> match_from(const nlohmann::json& answer, KeyList asked);
 Answer<Allocation> allocation_from(const nlohmann::json& answer);
 Answer<Transfer> transfer_from(const nlohmann::json& answer);
-// The `status` of each of the answer's `blocks`, of which there must be `count`.
+// The `status` of each of the response's `blocks`. Returns an error unless there are `count`.
 Answer<std::vector<StoreStatus>> statuses_from(const nlohmann::json& answer, std::size_t count);
 
-// nlohmann throws where a field is missing or of another type; here that is an answer like another.
+// Turns nlohmann's exceptions for a missing field or a wrong type into kBadAnswer.
 template <class Read>
 auto guarded(Read&& read) -> Answer<decltype(read())> {
   try {
