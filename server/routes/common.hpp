@@ -11,18 +11,18 @@
 #include "server/routes/reply.hpp"
 #include "server/routes/service.hpp"
 
-// What many routes do alike.
+// Helpers shared by many routes.
 namespace cairn::routes {
 
-// The cache that the path names. unknown_cache.
+// The cache named in the path. Error: unknown_cache.
 Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call);
-// The key that the path names, after the cache.
+// The key named in the path, after the cache.
 Result<BlockKey> key_of(const Call& call);
-// The format of a structured body; without a body no type is asked for.
+// The format of a structured body. A missing body needs no content type.
 Result<WireFormat> format_of(const Call& call);
-// A structured body as a document.
+// Parses a structured body.
 Result<json> body_document(const Call& call, std::size_t max_values = kMaxDocumentValues);
-// A structured body, as `read` takes it from its Fields.
+// Parses a structured body and reads its Fields with `read`.
 template <class Read>
 auto read_body(const Call& call, std::size_t max_values, Read&& read)
     -> decltype(read_whole(json(), read)) {
@@ -30,7 +30,7 @@ auto read_body(const Call& call, std::size_t max_values, Read&& read)
   if (!document) return std::move(document).error();
   return read_whole(*document, read);
 }
-// The same of one that may be left out, as if it were an empty object.
+// Like read_body(), but a missing body counts as an empty object.
 template <class Read>
 auto read_optional_body(const Call& call, Read&& read) -> decltype(read_whole(json(), read)) {
   if (call.body.empty()) return read_whole(json::object(), read);
@@ -38,27 +38,28 @@ auto read_optional_body(const Call& call, Read&& read) -> decltype(read_whole(js
 }
 // The most values of a document that names as many blocks as a request may.
 std::size_t max_values(const Service& service);
-// The open file of that number among those that came along with the request.
+// The open file of that number, of those sent with the request. Errors: impossible if there is
+// none; unavailable if the server had no room for it.
 Result<PassedFiles::value_type> passed_file(const Call& call, std::string_view field,
                                             std::uint32_t number);
 // "/v1/caches/NAME". A cache's name needs no escaping.
 std::string cache_path(std::string_view name);
-// The answer tells which memory its handles are of: who has mapped a tier maps it again where that
-// is another.
+// Adds the id of the memory that the response's handles refer to. A client that has mapped a tier
+// must map it again when the id changes.
 void tell_memory(Reply& reply, std::uint64_t memory_id);
-// unknown_tier unless the cache has it.
+// Error: unknown_tier if the cache does not have it.
 Result<> check_tier(const Cache& cache, Tier tier);
-// forbidden unless the caller has the role: for what only some requests of a route do.
+// Error: forbidden if the caller lacks the role. For routes where only some requests need it.
 Result<> check_role(const Call& call, Role role);
-// out_of_range where a request names more blocks than one may.
+// Error: out_of_range if a request names more blocks than it may.
 Result<> check_count(const Service& service, std::string_view field, std::size_t count);
-// What a list answers as next_cursor: a string, or null where there is no more.
+// The next_cursor of a list: a string, or null at the end.
 ordered_json cursor_body(std::uint64_t next_cursor);
-// wrong_length for a shorter body (or one of unknown length), body_too_large for a longer one.
+// Errors: wrong_length for a shorter body or an unknown length; body_too_large for a longer one.
 Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes);
 
-// Reads a hot request with `read`, which takes padded JSON. MessagePack, of at most so many values,
-// becomes JSON first: few send it, and one reader has one set of rules.
+// Reads a hot request with `read`, which takes padded JSON. MessagePack, of at most `max_values`
+// values, is converted to JSON first: few clients send it, and one reader keeps one set of rules.
 template <class Read>
 auto read_hot(const Call& call, std::size_t max_values, Read&& read) -> decltype(read(call.body)) {
   auto format = format_of(call);
@@ -74,14 +75,14 @@ auto read_hot(const Call& call, std::size_t max_values, Read&& read) -> decltype
 struct WhenEnded {
   TransferId id;
   std::uint32_t wait_ms = 0;
-  unsigned status_unfinished = 200;  // what a transfer that goes on is answered with
-  bool starts_it = false;            // one that a full queue kept from beginning is then refused
+  unsigned status_unfinished = 200;  // while the transfer is in progress
+  bool starts_it = false;            // this request starts it; a full queue is then an error
 };
 
-// Answers with the transfer's state once it has ended, or after the wait.
+// Responds with the transfer's state when it has ended, or after the wait.
 void answer_when_ended(Service& service, const WhenEnded& when, Reply reply);
 
-// Hands work and its answer to such a thread; queue_full is answered where it has too much.
+// Runs `work` on one of the threads. Responds with queue_full if too much is queued.
 void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> work);
 
 }  // namespace cairn::routes

@@ -10,13 +10,13 @@
 
 namespace cairn::routes {
 
-// Room for bytes that nobody needs: a client sends a block that is there already.
+// Room for bytes to drop: a client sends a block that is already stored.
 class DiscardRoom {
  public:
-  // As large as what a socket gives at once.
+  // About as much as a socket delivers at once.
   static constexpr std::size_t kBytes = 64 * 1024;
 
-  // Room for the next at most `left_bytes` (more than 0) bytes.
+  // Room for at most the next `left_bytes` bytes. REQUIRES: left_bytes > 0.
   std::span<const iovec> room(std::uint64_t left_bytes) {
     if (!memory_) memory_ = std::make_unique_for_overwrite<std::byte[]>(kBytes);
     piece_ = {memory_.get(), static_cast<std::size_t>(std::min<std::uint64_t>(left_bytes, kBytes))};

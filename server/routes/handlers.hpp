@@ -3,12 +3,12 @@
 #include "server/routes/reply.hpp"
 #include "server/routes/service.hpp"
 
-// Every route's handler. They run on network threads and do not block; an answer may come later,
-// from another thread. Those that end in _body say where a large body goes.
+// The handlers of all routes. They run on network threads and must not block; the response may come
+// later, from another thread. Those named *_body return the upload that receives a large body.
 namespace cairn::routes {
 
 using Handle = void (*)(Service&, const Call&, Reply);
-// Of the cache that the path names.
+// For a route with a cache in its path.
 using HandleOnCache = void (*)(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 using Begin = Result<std::unique_ptr<http::Upload>> (*)(Service&, const Call&,
                                                         std::shared_ptr<Cache>);

@@ -10,11 +10,11 @@ namespace cairn {
 
 struct Service;
 
-// All that the service has memory from.
+// All allocators of the service.
 std::vector<NamedAllocator> allocators_of(const Service& service);
-// The server's metrics as text, read from what it works on.
+// The server's metrics as Prometheus text.
 std::string collect_metrics(const Service& service);
-// What the history is made of.
+// The counts from which the history is made.
 TrafficHistory::Counts traffic_counts(const Service& service);
 
 }  // namespace cairn

@@ -8,7 +8,7 @@
 
 namespace cairn {
 
-// The HTTP status of an error: the one place where the two vocabularies meet.
+// The HTTP status of an error. Only this function maps one to the other.
 unsigned http_status(ErrorCode code);
 
 inline constexpr std::string_view kProblemType = "application/problem+json";
@@ -16,7 +16,7 @@ inline constexpr std::string_view kProblemType = "application/problem+json";
 // An RFC 9457 problem body: {type, title, status, detail, code}.
 std::string problem_body(const Error& error, unsigned status);
 
-// The error as a response, with Retry-After where the client may come back (429, 503).
+// The error as a response, with Retry-After if the client may retry (429, 503).
 http::Response problem(const Error& error);
 
 }  // namespace cairn

@@ -12,14 +12,14 @@ namespace cairn {
 enum class Phase : std::uint8_t {
   starting,
   serving,
-  leaving,  // serves everything, and says to those who ask that it will not for long
+  leaving,  // serves everything, but reports that it will stop
   draining,
 };
 
 std::string_view to_string(Phase phase);
 
-// unavailable, with the reason, where a load balancer should send nobody here: also with a lost
-// device or without a cache that was there, although all else is still served.
+// Returns unavailable, with the reason, if a load balancer should send no requests here. A lost
+// device or a missing cache is also a reason, although all else is still served.
 Result<> check_ready(Phase phase, const DeviceRuntime& runtime, const UnmadeCaches& unmade);
 
 }  // namespace cairn

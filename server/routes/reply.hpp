@@ -10,30 +10,30 @@
 
 namespace cairn {
 
-// How a request wants to be answered. A small value.
+// How the client wants its response. A small value.
 struct ReplyStyle {
   AnswerForm form = {};
   bool head_only = false;
 };
 
-// The answer to one request, given exactly once and from any thread. Destroyed unanswered, the
-// client is told 500.
+// The response to one request. Send it exactly once, from any thread. If destroyed unsent, the
+// client gets 500.
 class Reply {
  public:
   Reply(http::Responder responder, ReplyStyle style)
       : responder_(std::move(responder)), style_(style) {}
 
-  // Goes along with the answer, whichever it will be.
+  // Adds a header to whatever response is sent.
   void add_header(std::string_view name, std::string_view value);
-  // JSON text that was written by hand.
+  // Sends JSON text that was written by hand.
   void text(unsigned status, std::string json_text);
   void document(unsigned status, const ordered_json& document);
-  // With a Location: what was made, or what tells of the work under way.
+  // With a Location: the new resource, or the work in progress.
   void located(unsigned status, std::string_view location, const ordered_json& document);
   void located(unsigned status, std::string_view location, std::string json_text);
   void bytes(std::string packed);
   void empty(unsigned status);
-  // An open file that goes along with the document: only where the request passes_files.
+  // Also sends an open file. Only if the request has passes_files.
   void document(unsigned status, const ordered_json& document,
                 std::shared_ptr<const FileDescriptor> file);
   void error(const Error& error);

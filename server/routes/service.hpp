@@ -34,7 +34,7 @@
 
 namespace cairn {
 
-// What the routes work on. Borrows everything; lives as long as the server.
+// What the routes use. Borrows everything; lives as long as the server.
 struct Service {
   BlockManager& manager;
   DeviceRuntime& runtime;
@@ -44,17 +44,17 @@ struct Service {
   const MemoryReserve& reserve;
   TransferWaits& waits;
   EventStreams& events;
-  TaskThreads& readers;   // long texts: metrics, lists
-  TaskThreads& admin;     // what waits for memory and files: caches made and dropped
+  TaskThreads& readers;   // for long texts: metrics, lists
+  TaskThreads& admin;     // for work that waits for memory or files: making and dropping caches
   CacheCatalog& catalog;  // used on `admin` only
-  UnmadeCaches& unmade;   // of the start
+  UnmadeCaches& unmade;   // caches that the start could not make
   HttpCounters& counters;
   const TrafficHistory& history;
   const SiteGate& sites;
-  Gate* gate = nullptr;           // null: everybody may do everything
+  Gate* gate = nullptr;           // null: every caller may do everything
   SharedTiers* shared = nullptr;  // null: there is no shared store
   ApiLimits limits;
-  std::string runtime_fallback = {};  // why no GPU is used although there is one; empty: not so
+  std::string runtime_fallback = {};  // why a present GPU is not used; else empty
   std::int64_t started_at_unix_ms = 0;
   std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens
   std::atomic<Phase> phase{Phase::starting};
@@ -65,34 +65,33 @@ struct Service {
   }
 };
 
-// A request as the routes see it, from its head to its end. Its views are those of the HTTP
-// machinery: what is needed after the handler has returned is copied, as the client may go at any
-// time.
+// A request as the routes see it. Its views belong to the HTTP layer. A handler must copy what it
+// needs after it returns, because the client may disconnect at any time.
 struct Call {
   const http::RequestHead& head;
-  PathParameters path;  // {cache} comes first where there is one
+  PathParameters path;  // begins with {cache} if the route has it
   ReplyStyle style = {};
-  std::shared_ptr<const Caller> caller = {};  // null: anybody
-  // Held by the connection that it came over, until that has ended; null: none, only in tests.
+  std::shared_ptr<const Caller> caller = {};  // null: no token is needed
+  // Held by the connection until it ends. Null only in tests.
   const std::shared_ptr<AgentConnection>* connection = nullptr;
   std::span<const std::byte> body = {};
-  PassedFiles files = {};      // open files that came along, where the route takes them
-  bool files_refused = false;  // some more did, and there was no room for them
+  PassedFiles files = {};      // open files sent with the request, if the route takes them
+  bool files_refused = false;  // more were sent, but there was no room for them
 
-  // What the caller stores counts there; null: nowhere.
+  // Counts the blocks that the caller stores. Null: not counted.
   std::shared_ptr<BlockQuota> quota() const {
     return caller == nullptr ? nullptr : caller->quota();
   }
-  // What the caller's leases hold counts there; null: nowhere.
+  // Counts the blocks that the caller's leases pin. Null: not counted.
   std::shared_ptr<LeaseQuota> pins() const { return caller == nullptr ? nullptr : caller->pins(); }
-  // The host memory that the caller registers counts there; null: nowhere.
+  // Counts the host memory that the caller registers. Null: not counted.
   std::shared_ptr<MemoryQuota> registered() const {
     return caller == nullptr ? nullptr : caller->registered();
   }
-  // Under whose name a lease is listed.
+  // The holder that a lease is listed with.
   LeaseHolder holder() const { return caller == nullptr ? nullptr : caller->holder(); }
   bool is_admin() const { return caller == nullptr || caller->may(Role::admin); }
-  // Of a cache that is not named in the path: that one is checked before the handler runs.
+  // For a cache that the path does not name; one that it names is checked before the handler runs.
   bool may_touch(std::string_view cache) const {
     return caller == nullptr || caller->may_touch(cache);
   }

@@ -9,30 +9,29 @@
 namespace cairn::routes {
 
 enum class BodyKind : std::uint8_t {
-  none,        // not looked at
+  none,        // ignored
   structured,  // collected: JSON or MessagePack
-  packed,      // the same, or keys end to end as plain bytes
-  streamed,    // plain bytes, which go where `begin` says
+  packed,      // the same, or keys as plain bytes, end to end
+  streamed,    // plain bytes, to where `begin` says
 };
 
-// What of the server a route is about, and so whether a token that is confined to some caches may
-// use it.
+// The scope of a route: decides whether a token that is confined to some caches may use it.
 enum class Subject : std::uint8_t {
-  by_path,  // the cache, lease or transfer that the path names; all of the server where it has none
-  filtered,  // nobody's, or the handler itself tells each caller of what it may touch
+  by_path,   // the path's cache, lease or transfer; the whole server if it names none
+  filtered,  // public, or the handler shows each caller only what it may touch
 };
 
 using Handler = std::variant<Handle, HandleOnCache>;
 
 struct Route {
   RoutePattern pattern;
-  Role role = Role::admin;  // where tokens are configured
+  Role role = Role::admin;  // needed if tokens are configured
   Subject subject = Subject::by_path;
   BodyKind body = BodyKind::none;
-  Handler handle = {};       // not for streamed ones
-  Begin begin = nullptr;     // of streamed ones
-  bool takes_query = false;  // others refuse any
-  bool takes_files = false;  // that come along over the Unix socket
+  Handler handle = {};       // not of streamed routes
+  Begin begin = nullptr;     // of streamed routes
+  bool takes_query = false;  // other routes refuse a query
+  bool takes_files = false;  // sent over the Unix socket
 };
 
 // Every route of the server, the hot ones first.

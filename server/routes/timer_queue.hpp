@@ -14,24 +14,23 @@
 
 namespace cairn {
 
-// Runs functions at a time, one after the other on a thread of its own: a request that waits holds
-// no network thread. What one throws is reported. Bounded. Thread-safe; functions may add and
-// cancel.
+// Runs functions at given times, one after another on its own thread. So a waiting request does not
+// hold a network thread. Reports exceptions. Bounded. Thread-safe; functions may add and cancel.
 class TimerQueue {
  public:
-  // What names an entry: its time and a number.
+  // Identifies an entry: its time and a number.
   using Ticket = std::pair<TimePoint, std::uint64_t>;
 
-  // Throws std::system_error where there is no thread.
+  // Throws std::system_error if the thread cannot be started.
   explicit TimerQueue(std::size_t max_entries);
-  // Destroys what is left without running it.
+  // Destroys the remaining functions without running them.
   ~TimerQueue();
 
-  // Nothing where the queue is full; the function is then destroyed.
+  // Returns nullopt if the queue is full; the function is then destroyed.
   std::optional<Ticket> add(TimePoint when, UniqueFunction<void()> function);
-  // The function is destroyed unless it runs now or has run.
+  // Destroys the function, unless it is running or has run.
   void cancel(const Ticket& ticket);
-  // Runs all that is queued now, whatever its time, on this thread.
+  // Runs all queued functions now, on this thread.
   void flush();
 
  private:

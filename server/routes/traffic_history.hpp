@@ -13,8 +13,7 @@
 
 namespace cairn {
 
-// What the server did in the last hour, in steps of a few seconds: who opens the status page sees
-// what was before. Thread-safe.
+// The traffic of the last hour, in steps of a few seconds, for the status page. Thread-safe.
 class TrafficHistory {
  public:
   static constexpr std::chrono::seconds kPeriod{5};
@@ -22,9 +21,9 @@ class TrafficHistory {
 
   using Moved = std::array<std::array<std::uint64_t, kNumTiers>, kNumTiers>;  // [from][to], bytes
 
-  // Counted since each of them began.
+  // Totals since the server, or the cache, started.
   struct CacheCounts {
-    std::uint64_t id = 0;  // no other cache's, a later one of the same name included
+    std::uint64_t id = 0;  // unique, also among caches of the same name
     std::uint64_t asked_blocks = 0;
     std::uint64_t found_blocks = 0;
     Moved moved = {};
@@ -36,15 +35,15 @@ class TrafficHistory {
     std::vector<CacheCounts> caches = {};
   };
 
-  // The counts of one step alone.
+  // The counts of one step.
   struct Sample {
-    std::uint64_t number = 0;  // one more than the last one's; over restarts too it rises
+    std::uint64_t number = 0;  // the previous number + 1; increases across restarts too
     std::int64_t ended_unix_ms = 0;
     std::uint64_t duration_ms = 0;
     std::uint64_t requests = 0;
     std::uint64_t received_bytes = 0;
     std::uint64_t sent_bytes = 0;
-    std::uint64_t asked_blocks = 0;  // of caches that were there at its end
+    std::uint64_t asked_blocks = 0;  // of caches that exist at the end of the step
     std::uint64_t found_blocks = 0;
     Moved moved = {};
   };
@@ -52,10 +51,10 @@ class TrafficHistory {
   // Borrows the clock.
   explicit TrafficHistory(const Clock& clock);
 
-  // A step has passed, and add() is worth the work of counting.
+  // Whether a step has passed. If not, do not collect the counts for add().
   bool is_due() const;
   void add(const Counts& now);
-  // Those with larger numbers, the oldest first.
+  // The samples with larger numbers, oldest first.
   std::vector<Sample> after(std::uint64_t number) const;
 
  private:

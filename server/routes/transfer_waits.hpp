@@ -8,11 +8,11 @@
 
 namespace cairn {
 
-// Requests that wait until a transfer has ended, or for a while. Bounded. Thread-safe.
+// Requests that wait until a transfer ends, or for a limited time. Bounded. Thread-safe.
 class TransferWaits {
  public:
-  // About the number of connections: a request waits for one transfer mostly, and a match for each
-  // fetch that brings some of its blocks.
+  // About the number of connections: most requests wait for one transfer, a match for each fetch of
+  // its blocks.
   static constexpr std::size_t kMaxWaits = 4096;
 
   explicit TransferWaits(BlockManager& manager);
@@ -20,10 +20,10 @@ class TransferWaits {
   TransferWaits(const TransferWaits&) = delete;
   TransferWaits& operator=(const TransferWaits&) = delete;
 
-  // Runs `answer` once: when the transfer has ended, or after `wait_ms`; on this thread or another.
-  // queue_full, unknown_transfer: it is then not run.
+  // Runs `answer` once: when the transfer ends, or after `wait_ms`; on this thread or another.
+  // Errors, without running it: queue_full, unknown_transfer.
   Result<> wait(TransferId id, std::uint32_t wait_ms, UniqueFunction<void()> answer);
-  // Ends every wait: for a server that drains.
+  // Ends every wait. For a server that drains.
   void flush() { timers_.flush(); }
 
  private:

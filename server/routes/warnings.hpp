@@ -12,27 +12,28 @@ namespace cairn {
 
 struct Service;
 
-// Something that is not as it should be, for as long as that lasts. GET /v1/system tells of all of
-// them, and so do cairnctl status and the page.
+// A condition that needs attention, for as long as it lasts. GET /v1/system, cairnctl status and
+// the status page show all of them.
 struct Warning {
   std::string_view kind;  // one of warning_kinds()
-  std::string subject;    // which node, server, cache, group or device
+  std::string subject;    // the node, server, cache, group or device
   std::string detail;
 };
 std::vector<Warning> warnings_of(const Service& service);
 std::vector<std::string_view> warning_kinds();
 
-// Says in the log when a warning begins and when it has ended. Used by one thread.
+// Logs when a warning begins and when it ends. Not thread-safe.
 class WarningLog {
  public:
   // Borrows the log.
   explicit WarningLog(Logger& log) : log_(log) {}
-  // `now`: all that there are.
+  // `now`: all current warnings.
   void look(const std::vector<Warning>& now);
 
  private:
   Logger& log_;
-  std::map<std::pair<std::string_view, std::string>, std::string> told_;  // details
+  std::map<std::pair<std::string_view, std::string>, std::string>
+      told_;  // details of the current warnings
 };
 
 }  // namespace cairn

@@ -12,27 +12,26 @@
 
 namespace cairn::routes {
 
-// The blocks of an upload on their way from the socket into a cache: all are committed at the end,
-// or none. The steps end on other threads, when the upload may be gone: they hold this, and what it
-// holds ends with the last of them. next() and finish() are called one after the other, as an
-// Upload's are.
+// Stores the blocks of an upload: commits all of them at the end, or none. Its steps may end on
+// other threads after the upload is destroyed: each step shares ownership of the batch, and the
+// last one releases what it holds. Call next() and finish() one after another, like an Upload's.
 class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
  public:
   struct Request {
     std::vector<CommitBlock> blocks = {};  // in the order of their bytes
     Tier tier = Tier::device;
-    std::string metadata = {};  // of each: a client that is slow holds one copy, not one a block
+    std::string metadata = {};  // of each block; kept once, not per block
     Ingest::Terms terms = {};
   };
-  // What is there already is held from now on. As Ingest::hold_present().
+  // Pins the blocks that are already stored. Errors: see Ingest::hold_present().
   static Result<std::shared_ptr<WriteBatch>> open(std::shared_ptr<Cache> cache, Request request);
 
-  // Room for what comes next: a slot, or a place to drop what is there already.
+  // Room for the next bytes: in a slot, or to drop the bytes of a stored block.
   void next(UniqueFunction<void(http::Upload::Room)> ready);
-  // Every byte has arrived: commits when all are in their slots. Nothing is held any more when
-  // `done` runs, so a client that has its answer finds nothing pinned.
+  // Call when every byte has arrived. Commits when all blocks are in their slots. Everything is
+  // released before `done` runs, so a client that has its response finds nothing pinned.
   void finish(Done<> done);
-  // What became of the blocks.
+  // The blocks and their states.
   const std::vector<Ingest::Item>& items() const { return ingest_.items(); }
 
  private:
@@ -46,15 +45,15 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   const Tier tier_;
   const std::string metadata_;
   Ingest ingest_;
-  std::size_t absent_ = 0;  // blocks
+  std::size_t absent_ = 0;  // blocks that need a slot
   std::size_t next_block_ = 0;
-  std::optional<std::size_t> open_block_;  // the room in its slot was given out
+  std::optional<std::size_t> open_block_;  // its slot is being filled
   std::uint64_t left_to_discard_ = 0;      // of the block before next_block_
   DiscardRoom discard_;
 
   Mutex mutex_;
   std::size_t unfinished_ CAIRN_GUARDED_BY(mutex_) = 0;
-  std::optional<Done<>> done_ CAIRN_GUARDED_BY(mutex_);  // from finish() on
+  std::optional<Done<>> done_ CAIRN_GUARDED_BY(mutex_);  // set by finish()
 };
 
 }  // namespace cairn::routes

@@ -10,12 +10,12 @@
 
 namespace cairn::routes {
 
-// The JSON in front of the blocks of a bulk write.
+// The JSON header of a bulk write.
 struct WriteHeader {
   std::vector<BlockKey> keys;
-  std::vector<std::optional<BlockKey>> parents;  // one a key
-  std::optional<Tier> tier;                      // nothing: the highest
-  CommitBlock each;                              // the options that all have in common
+  std::vector<std::optional<BlockKey>> parents;  // one per key
+  std::optional<Tier> tier;                      // nullopt: the highest
+  CommitBlock each;                              // the options that all blocks share
   RequestHint hint;
 };
 
