@@ -9,11 +9,11 @@
 
 namespace cairn {
 
-// The contract's routes behind the HTTP machinery: finds the handler of a request, says what
-// happens to its body, counts and logs it. Thread-safe.
+// Serves the contract's routes: finds the handler of each request, chooses how its body is
+// received, counts the request and logs it. Thread-safe.
 class ApiHandler final : public http::Handler {
  public:
-  // The labels under which requests are counted, for HttpCounters; of static storage.
+  // The labels under which HttpCounters counts requests. Static storage.
   static std::span<const std::string_view> route_labels();
   static std::span<const std::string_view> method_labels();
 

@@ -14,9 +14,9 @@
 
 namespace cairn {
 
-// The caches that a server begins with: those of its configuration, and those that it remembers.
-// One that cannot be made for now (a full disk, a file system that is not mounted) keeps no other
-// away: it is tried again. Used by one thread at a time, the one that makes and drops caches.
+// Makes the caches of a starting server: those of its configuration and those it remembers. If a
+// cache cannot be made now (disk full, file system not mounted), the others are still made and this
+// one is retried. Not thread-safe; use it on the thread that makes and drops caches.
 class CacheStart {
  public:
   struct Services {
@@ -28,12 +28,11 @@ class CacheStart {
   };
   explicit CacheStart(const Services& services) : services_(services) {}
 
-  // What the configuration says is the beginning of a cache; what was changed of it since counts,
-  // unless that was edited in the configuration. An error where it asks for what cannot be.
+  // Makes all caches. A change made while serving overrides the configuration, unless the
+  // configuration was edited since. Returns an error if a configured cache is impossible.
   Result<> make_all(const std::vector<CacheConfig>& configured);
-  // Tries again what could not be made, given its size, or written down. The tries become rarer
-  // while they fail, from every call to every kMaxPause-th of them.
-  // False where nothing is left of that.
+  // Retries what could not be made, resized or written. While attempts fail they get rarer: from
+  // every call to every kMaxPause-th. Returns false if nothing is left to do.
   bool retry();
   bool has_work() const;
 
@@ -52,9 +51,9 @@ class CacheStart {
   bool write(const std::string& name);
 
   const Services services_;
-  std::map<std::string, CacheConfig> wanted_;  // those that are not made
-  std::map<std::string, Sizes> resizing_;      // whose disk tier has not got its size
-  std::set<std::string> unwritten_;            // whose description is not written
+  std::map<std::string, CacheConfig> wanted_;  // not made yet
+  std::map<std::string, Sizes> resizing_;      // the disk tier does not have its size yet
+  std::set<std::string> unwritten_;            // the description is not written yet
   std::uint32_t pause_ = 1;
   std::uint32_t waited_ = 0;
 };

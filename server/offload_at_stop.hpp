@@ -5,9 +5,9 @@
 
 namespace cairn {
 
-// Copies the blocks of each cache's device and pinned tiers to its disk tier, as far as they find
-// room there, so that the next start has them. Waits for it. A drain would bring all of them or
-// none: a disk tier in use is full.
+// Copies the blocks of each cache's device and pinned tiers to its disk tier, as far as they fit,
+// for the next start. Blocks until done. A drain would not do: it moves all blocks or none, and a
+// disk tier in use is full.
 void bring_memory_to_disk(BlockManager& manager, Logger& log);
 
 }  // namespace cairn

@@ -10,30 +10,30 @@
 
 namespace cairn {
 
-// Whether a server could start with these settings, as far as that can be told without touching
-// data, devices or the network: also the files of tokens and certificates are read.
+// Checks that a server could start with these settings, without touching data, devices or the
+// network. Reads the token and certificate files.
 Result<> check_startable(const Settings& settings, const Clock& clock);
 
-// The whole server: runtime, transfer engine, caches and HTTP. The destructor cuts what is in
+// The whole server: runtime, transfer engine, caches and HTTP. The destructor cuts off requests in
 // progress.
 class Server {
  public:
-  // Listens (answering 503 until all is ready), makes the caches, then serves. Borrows the clock
-  // and the log.
+  // Listens at once (503 until all is ready), makes the caches, then serves. Borrows the clock and
+  // the log.
   static Result<std::unique_ptr<Server>> start(const Settings& settings, const Clock& clock,
                                                Logger& log);
   ~Server();
 
   std::uint16_t port() const;
-  // Reads the files of tokens and certificates again; what cannot be used leaves those in force as
-  // they are, and the log says so.
+  // Reads the token and certificate files again. Logs one that cannot be used, and keeps what was
+  // in force.
   void reload();
-  // True where its threads have worked since the last call, a second and more ago. Not by two
-  // threads at once.
+  // Whether its threads have worked since the last call. Call it on one thread, a second or more
+  // apart.
   bool is_alive();
-  // Says on /readyz that it will end, and serves everything for the settings' delay. Then refuses
-  // new work, waits for what is in progress up to the settings' time. True where nothing
-  // was cut.
+  // Reports on /readyz that it will stop, and serves everything for the settings' delay. Then
+  // refuses new work and waits for requests in progress, up to the settings' time limit. Returns
+  // false if it cut any off.
   bool drain();
 
  private:

@@ -10,11 +10,11 @@
 
 namespace cairn {
 
-// Calls a function again and again on a thread of its own, until destroyed. A call that throws is
-// reported, and the next one comes as ever.
+// Calls a function periodically on its own thread, until destroyed. If a call throws, reports that
+// and goes on.
 class Ticker {
  public:
-  // Throws std::system_error where there is no thread.
+  // Throws std::system_error if the thread cannot be started.
   Ticker(const std::string& name, std::chrono::milliseconds period, UniqueFunction<void()> function)
       : thread_(name, [this, name, period,
                        function = std::move(function)](const std::stop_token& stop) mutable {

@@ -1,12 +1,12 @@
-# Writes OUTPUT, a source that holds the files OPENAPI, STATUS_PAGE and RUNBOOKS as strings, with VERSION in the place
-# of @PROJECT_VERSION@ in them. A script of its own, so that the source is made anew when one of them changes.
+# Writes OUTPUT, a source file with OPENAPI, STATUS_PAGE and RUNBOOKS as strings, in which VERSION replaces
+# @PROJECT_VERSION@. A separate script, so that the build runs it when one of the files changes.
 function(literal out file)
   file(READ "${file}" text)
   string(REPLACE "@PROJECT_VERSION@" "${VERSION}" text "${text}")
   set(${out} "R\"cairn_asset(${text})cairn_asset\"" PARENT_SCOPE)
 endfunction()
 
-# Three hex digits are two of base64: CMake writes the first only.
+# Three hex digits make two base64 digits. CMake itself writes only hex.
 function(base64_digest out text)
   string(SHA256 hex "${text}")
   set(alphabet "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
@@ -20,12 +20,12 @@ function(base64_digest out text)
     string(SUBSTRING "${alphabet}" ${low} 1 second)
     string(APPEND base64 "${first}${second}")
   endforeach()
-  # 32 bytes are 43 characters: the last one came of the zeros.
+  # 32 bytes make 43 digits; the added zeros complete the last one.
   string(SUBSTRING "${base64}" 0 43 base64)
   set(${out} "${base64}=" PARENT_SCOPE)
 endfunction()
 
-# What stands between <TAG> and </TAG>.
+# The text between <TAG> and </TAG>.
 function(content_of out text tag)
   string(FIND "${text}" "<${tag}>" begin)
   string(FIND "${text}" "</${tag}>" end)
