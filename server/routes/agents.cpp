@@ -7,7 +7,7 @@
 namespace cairn::routes {
 namespace {
 
-// Gives regions the open files that came with the request.
+// Puts the open files sent with the request into the regions.
 Result<> take_files(AgentConfig& config, const Call& call) {
   for (std::size_t i = 0; i < config.regions.size(); ++i) {
     AgentConfig::Part& part = config.regions[i];
@@ -82,7 +82,7 @@ void get_agent(Service& service, const Call& call, Reply reply) {
 }
 
 void delete_agent(Service& service, const Call& call, Reply reply) {
-  // Gives memory back.
+  // On `admin`, because it frees memory.
   answer_on(service.admin, std::move(reply),
             [&service, name = std::string(call.path[0]), holder = call.holder(),
              sees_all = call.is_admin()](Reply& answer) {

@@ -8,7 +8,7 @@
 namespace cairn::routes {
 namespace {
 
-// Gives imports the open files that came with the request.
+// Puts the open files sent with the request into the imports.
 Result<> take_files(CacheConfig& config, const Call& call) {
   for (Tier tier : kTiers) {
     auto& wanted = config.tiers[index_of(tier)];
@@ -49,13 +49,13 @@ void put_cache(Service& service, const Call& call, Reply reply) {
               auto created = service.manager.create_cache(config);
               if (!created) return answer.error(created.error());
               if (created->is_new) {
-                // A cache that the next start would not know is none.
+                // If it cannot be remembered, the next start would not know it: undo it.
                 if (auto kept = service.catalog.remember(config); !kept) {
                   service.manager.take_back(*created);
                   return answer.error(kept.error());
                 }
                 service.unmade.remove(config.name);
-                // Now, before it has a block that could leave it.
+                // Set up its shared tier before a block can leave the cache.
                 if (service.shared != nullptr) service.shared->of(created->cache);
                 service.log.info("cache made", {{"cache", config.name}});
               }
@@ -88,7 +88,7 @@ void get_cache(Service& service, const Call&, std::shared_ptr<Cache> cache, Repl
 
 void delete_cache(Service& service, const Call& call, Reply reply) {
   auto cache = cache_of(service, call);
-  // One that the start could not make is given up like this too; its files stay.
+  // Also deletes a cache that the start could not make; its files stay.
   if (!cache && !service.unmade.contains(call.path[0])) return reply.error(cache.error());
   Query query(call.head.query);
   const bool force = query.flag("force").value_or(false);
@@ -116,7 +116,7 @@ void export_tier(Service& service, const Call& call, std::shared_ptr<Cache> cach
                                                      std::string(call.path[1].substr(0, 64)) +
                                                      "'; it is one of device, pinned, disk"});
   }
-  // A device's memory is asked for of its driver.
+  // On `admin`, because the driver must export a device's memory.
   answer_on(service.admin, std::move(reply),
             [&service, cache = std::move(cache), tier = *tier,
              passes_files = call.head.passes_files](Reply& answer) {

@@ -89,7 +89,7 @@ Result<> check_length(const http::RequestHead& head, std::uint64_t expected_byte
 }
 
 void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> work) {
-  // Shared, so that it can still be answered where there are too many.
+  // Shared, so that it can still respond if the queue is full.
   auto shared = std::make_shared<Reply>(std::move(reply));
   const bool posted =
       threads.try_post([shared, work = std::move(work)]() mutable { work(*shared); });

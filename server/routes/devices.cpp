@@ -79,7 +79,7 @@ void list_devices(Service& service, const Call&, Reply reply) {
 void empty_device_cache(Service& service, const Call& call, Reply reply) {
   auto device = device_of(service, call);
   if (!device) return reply.error(device.error());
-  // It waits for the device's streams.
+  // On `admin`, because it waits for the device's streams.
   answer_on(service.admin, std::move(reply),
             [&service, device = std::move(*device)](Reply& answer) {
               const auto freed_bytes = service.engine.empty_cache(device.id);

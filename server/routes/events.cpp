@@ -9,7 +9,7 @@
 namespace cairn::routes {
 namespace {
 
-// The caches that a caller asks for and may hear of.
+// The caches of the events that a caller asks for and may see. Empty: all.
 Result<std::vector<std::string>> caches_of(const Service& service, const Call& call,
                                            const std::optional<std::string_view>& asked) {
   if (asked) {
@@ -25,7 +25,7 @@ Result<std::vector<std::string>> caches_of(const Service& service, const Call& c
   return call.caller->caches();
 }
 
-// Whether the caller may still hear of these caches: the tokens may be others since.
+// Returns a check that the caller may still see these caches: the tokens may change meanwhile.
 std::function<bool()> still_may(const Service& service, const Call& call,
                                 const std::vector<std::string>& caches) {
   if (call.caller == nullptr) return {};

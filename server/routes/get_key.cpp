@@ -12,7 +12,7 @@
 namespace cairn::routes {
 namespace {
 
-// The part of scattered memory that a range names.
+// The part of scattered memory that a range covers.
 std::vector<iovec> part_of(std::span<const iovec> pieces, ByteRange range) {
   std::vector<iovec> part;
   for (const iovec& piece : pieces) {
@@ -31,7 +31,7 @@ std::vector<iovec> part_of(std::span<const iovec> pieces, ByteRange range) {
   return part;
 }
 
-// One block's bytes, fetched already.
+// The bytes of one block, already fetched.
 class BlockDownload final : public http::Download {
  public:
   BlockDownload(BlockReader reader, std::vector<iovec> pieces)
@@ -43,7 +43,7 @@ class BlockDownload final : public http::Download {
   std::vector<iovec> pieces_;
 };
 
-// Tells bytes apart, also those that a key had before it was deleted and stored again.
+// Identifies the bytes, not the key: other bytes under the same key have another tag.
 std::string etag_of(std::uint64_t checksum) {
   std::array<std::byte, sizeof checksum> bytes{};
   std::memcpy(bytes.data(), &checksum, sizeof checksum);
@@ -54,8 +54,8 @@ struct KeyRequest {
   std::shared_ptr<Cache> cache;
   BlockKey key;
   std::optional<PieceSelector> piece;
-  LeaseHolder holder;                // for whom it is read
-  std::shared_ptr<LeaseQuota> pins;  // where it counts
+  LeaseHolder holder;                // who reads it
+  std::shared_ptr<LeaseQuota> pins;  // counts the pins
   std::string range;
   std::string if_range;
   std::string if_none_match;
@@ -86,7 +86,7 @@ http::Response head_of(std::string_view etag, const BlockReader& reader) {
   return response;
 }
 
-// What the key's copy is like, without its bytes.
+// Responds with the headers of the key's copy, without its bytes.
 void answer_head(std::string_view etag, unsigned status, const BlockReader& reader, Reply& reply) {
   http::Response response = head_of(etag, reader);
   response.status = status;
@@ -97,8 +97,8 @@ void answer_head(std::string_view etag, unsigned status, const BlockReader& read
 void send_block(const KeyRequest& request, std::string_view etag, BlockReader reader,
                 std::span<const iovec> pieces, Reply& reply) {
   const std::uint64_t total_bytes = reader.size_bytes();
-  // None where it is asked for of other bytes than these (RFC 9110, 13.1.5). There is no date of
-  // these bytes, and a weak tag is nobody's.
+  // Ignore the range if it was asked for other bytes than these (RFC 9110, 13.1.5). Blocks have no
+  // date, and a weak tag never matches.
   const bool of_these = request.if_range.empty() || request.if_range == etag;
   const auto range = parse_range(of_these ? request.range : "", total_bytes);
   if (!range) {
@@ -120,9 +120,9 @@ void send_block(const KeyRequest& request, std::string_view etag, BlockReader re
   reply.send(std::move(response));
 }
 
-// Reads the highest copy and, where it turns out to be lost, the next one. The copy was dropped
-// then, so each round finds another. Who has the bytes, or asks for none, is told so without a read
-// where the block's tag is known.
+// Reads the highest copy and, if it turns out to be lost, the next one. Each lost copy was dropped,
+// so each round finds another. If the client has the bytes or asks for none, and the block's tag is
+// known, responds without a read.
 class KeyRead : public std::enable_shared_from_this<KeyRead> {
  public:
   KeyRead(KeyRequest request, Reply reply)
@@ -156,8 +156,8 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
     start();
   }
 
-  // A block's checksum is computed when it is first read and kept; a piece's, which is short, each
-  // time.
+  // The checksum of a block is kept after the first read. That of a piece, which is short, is
+  // computed each time.
   void answer(std::span<const iovec> pieces) {
     BlockReader& reader = readers_.back();
     const std::string etag =
@@ -168,7 +168,7 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
 
   KeyRequest request_;
   Reply reply_;
-  // Failed ones stay until the end: this may be called by one of them.
+  // Failed readers stay until the end: one of them may be the caller.
   std::vector<BlockReader> readers_;
 };
 

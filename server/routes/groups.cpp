@@ -111,13 +111,13 @@ std::vector<std::int64_t> read_values(Fields& fields, std::size_t max_values) {
 void join_group(Service& service, const Call& call, Reply reply) {
   auto join = read_body(call, kMaxDocumentValues, read_join);
   if (!join) return reply.error(join.error());
-  // What earlier refusals left is cleared away first, threads and all.
+  // On `admin`, because it first removes what earlier refusals left, threads included.
   answer_on(service.admin, std::move(reply), [&service, join = std::move(*join)](Reply& answer) {
     service.manager.groups().join(join,
                                   [reply = std::move(answer)](Result<GroupInfo> group) mutable {
                                     if (!group) return reply.error(group.error());
                                     ordered_json body = group_body(*group);
-                                    // Told here only: whoever has it may join.
+                                    // Only this response contains it: anyone who has it may join.
                                     body["unique_id"] = group->unique_id;
                                     reply.located(201, "/v1/groups/" + group->name, body);
                                   });

@@ -1,4 +1,4 @@
-// What somebody expects of blocks that he does not use now.
+// Hints about blocks that the client does not use now.
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/reuse_hint.hpp"
 #include "server/routes/common.hpp"
@@ -8,7 +8,7 @@ namespace cairn::routes {
 namespace {
 
 struct HintBody {
-  std::optional<std::vector<BlockKey>> keys;  // nothing: the session's
+  std::optional<std::vector<BlockKey>> keys;  // nullopt: those of the session
   RequestHint hint;
 };
 

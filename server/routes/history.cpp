@@ -1,4 +1,4 @@
-// What the status page draws: the traffic of the last hour.
+// The traffic of the last hour, for the status page.
 #include <limits>
 #include <string>
 

@@ -54,7 +54,7 @@ ordered_json pools_body(const Service& service) {
     const auto device = std::ranges::find_if(service.runtime.devices(), [&](const DeviceInfo& one) {
       return std::to_string(one.id) == pool.device;
     });
-    // What is reserved for tiers is full by design.
+    // The memory reserved for tiers is full by design.
     if (pool.allocator == "slots") continue;
     if (pool.now.limit_bytes == 0 && device != service.runtime.devices().end()) {
       pool.now.limit_bytes = device->total_bytes;
@@ -79,7 +79,7 @@ ordered_json nodes_body(const std::vector<SharedStoreStats::Node>& all) {
   return nodes;
 }
 
-// Null where there is none. What a node said last never has a credential in it.
+// Returns null without a shared store. A node's last error never contains credentials.
 ordered_json shared_body(const Service& service) {
   if (service.shared == nullptr) return nullptr;
   const SharedStoreStats stats = service.shared->store_stats();
@@ -178,8 +178,8 @@ void openapi(Service&, const Call&, Reply reply) {
   reply.send(std::move(response));
 }
 
-// What to do about an alert, as docs/operation.md says it under the alert's name: the rules link
-// here, so that who has only them gets there.
+// Returns the section of docs/operation.md about an alert. The alert rules link here, for readers
+// who have only the rules.
 void runbook(Service&, const Call& call, Reply reply) {
   const std::string_view name = call.path[0];
   const bool is_word = name.find_first_of("\r\n") == std::string_view::npos;
@@ -198,8 +198,8 @@ void runbook(Service&, const Call& call, Reply reply) {
 void status_page(Service&, const Call&, Reply reply) {
   http::Response response;
   response.content_type = "text/html; charset=utf-8";
-  // The page holds its own style and script, which are named by what they are, and asks nobody but
-  // this server.
+  // The page contains its own style and script, identified by their digests, and sends requests
+  // only to this server.
   response.headers = "Content-Security-Policy: default-src 'none'; style-src 'sha256-";
   response.headers.append(assets::kStatusPageStyleDigest).append("'; script-src 'sha256-");
   response.headers.append(assets::kStatusPageScriptDigest)

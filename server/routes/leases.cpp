@@ -24,7 +24,7 @@ Result<LeaseOfPath> lease_of(const Service& service, const Call& call) {
   return LeaseOfPath{*lease, std::move(*cache)};
 }
 
-// What no waiting and no eviction can make room for. A tier that the cache lacks is named later.
+// Returns impossible if waiting and eviction can never make room. A missing tier is reported later.
 Result<> check_size(const Cache& cache, Tier tier, std::uint32_t count) {
   const auto& there = cache.config().tiers[index_of(tier)];
   if (!there || count <= there->num_blocks) return {};
@@ -83,8 +83,8 @@ void commit(Service& service, const Call& call, std::shared_ptr<Cache> cache, Re
   std::vector<BlockKey> keys;
   keys.reserve(body->blocks.size());
   for (const CommitBlock& block : body->blocks) keys.push_back(block.key);
-  // What a slot held before belongs to other keys: without the right to map the tier nobody may
-  // publish it by committing what he did not write.
+  // The old content of a slot belongs to other keys. A client that may not map the tier must not
+  // publish it by committing a slot that it did not write.
   const auto in_place = call.is_admin() ? InPlaceWrites::allowed : InPlaceWrites::forbidden;
   cache->commit(body->lease, std::move(body->blocks),
                 [reply = std::move(reply),
@@ -130,7 +130,7 @@ void end_lease(Service& service, const Call& call, Reply reply) {
   reply.text(200, released_text(*released));
 }
 
-// Who knows a lease may end it, so only an admin is told of those of others.
+// Anyone who knows a lease may end it, so only an admin sees the leases of others.
 void list_leases(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   Query query(call.head.query);
   LeaseListRequest request;

@@ -12,12 +12,12 @@
 namespace cairn::routes {
 namespace {
 
-// Kept from request to request, so that a match allocates nothing but its answer.
+// Kept between requests, so that a match allocates only its response.
 struct Scratch {
   MatchBody body;
   MatchResult result;
 
-  // After each request, as a thread may not have another for long.
+  // Call after each request: the thread may not get another one for long.
   void clear() {
     body.clear();
     clear_kept(result.blocks);
@@ -29,7 +29,7 @@ Scratch& scratch_of_thread() {
   return scratch;
 }
 
-// The keys end to end, without JSON or hex.
+// Reads keys end to end, without JSON or hex.
 Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
   out.clear();
   Query query(call.head.query);
@@ -56,7 +56,7 @@ Result<> read_match(const Service& service, const Call& call, const Cache& cache
   if (!call.head.query.empty()) CAIRN_TRY(Query(call.head.query).finish());
   const auto limits = MatchLimits::of(service.manager.options().max_blocks_per_request,
                                       cache.config().shape.page_size);
-  // As many tokens as JSON may bring, which is read without a document.
+  // As many tokens as a JSON body may have, which is read without a document.
   const std::size_t with_tokens =
       limits.max_tokens < SIZE_MAX - kValuesOfFrame ? limits.max_tokens + kValuesOfFrame : SIZE_MAX;
   return read_hot(
@@ -68,7 +68,7 @@ std::vector<BlockKey> owned(std::span<const KeyView> keys) {
   return std::vector<BlockKey>(keys.begin(), keys.end());
 }
 
-// A packed answer has no room for the transfer of what is brought up.
+// A packed response has no room for the id of the transfer.
 void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Reply& reply) {
   tell_memory(reply, cache.memory_id());
   if (!packed) return reply.text(200, match_text(answer));
@@ -77,18 +77,18 @@ void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Re
                             answer.shared_blocks.value_or(0)));
 }
 
-// Where the prefix of them that is present lies now. Pinned for this moment only, and not counted.
+// Where the stored prefix of the keys is now. Pins it only for this call; does not count as a use.
 std::vector<BlockHandle> blocks_now(Cache& cache, std::span<const KeyView> keys,
                                     const LeaseHolder& holder) {
   std::vector<BlockHandle> blocks;
   const auto readers = cache.read_prefix(keys, holder);
-  if (!readers) return blocks;  // the cache's quota is used up by those who read
+  if (!readers) return blocks;  // other readers have used up the quota
   for (const BlockReader& reader : *readers) blocks.push_back(reader.handle());
   return blocks;
 }
 
-// After blocks were brought up: where they are now. The lease pins them, so they are all there
-// unless it ran out meanwhile; this look is not counted.
+// Responds with the blocks' places after they were brought up. The lease pins them, so all are
+// stored, unless it ended meanwhile. Does not count as a use.
 void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResult result,
                       TransferId transfer, bool packed, const LeaseHolder& holder, Reply& reply) {
   const std::vector<KeyView> views(keys.begin(), keys.end());
@@ -129,7 +129,7 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   guard.keep();
 }
 
-// A match of a cache with a shared tier, from its local part to its answer.
+// A match on a cache with a shared tier, from its local part to its response.
 struct SharedMatch {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys;
@@ -153,7 +153,8 @@ struct SharedMatch {
                   .shared_blocks = shared_blocks},
                  reply);
   }
-  // Once more of them may be here: they join the lease. It is the same match, which was counted.
+  // After a fetch more of the keys may be stored: adds them to the lease. Not counted as a new
+  // match.
   void find_again() {
     const std::size_t known = result.blocks.size() + shared_blocks;
     if (lease_ms == 0) {
@@ -161,8 +162,7 @@ struct SharedMatch {
     } else if (const auto joined = join(known);
                !joined && (joined.error().code == ErrorCode::lease_expired ||
                            joined.error().code == ErrorCode::unknown_lease)) {
-      // It was waited for longer than the lease is long. Where there is no room for another one, it
-      // is a miss.
+      // The wait took longer than the lease. Without room for a new one the match is a miss.
       result = {};
       static_cast<void>(join(known));
     }
@@ -244,7 +244,7 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
   if (tier == nullptr || !body.shared) return looked({});
   tier->matched(keys.first(here));
-  // What comes here evicts others, as a transfer does.
+  // Fetched blocks evict others, as a transfer does.
   tier->look_beyond({.keys = keys.subspan(here),
                      .to = tier->default_tier(),
                      .quota = call.quota(),
@@ -264,7 +264,7 @@ void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache
         body.keys);
   }
   if (body.onboard) {
-    // Bringing blocks up evicts others, as a transfer does.
+    // Onboarded blocks evict others, as a transfer does.
     if (auto may = check_role(call, Role::write); !may) return reply.error(may.error());
     if (auto has = check_tier(*cache, *body.onboard); !has) return reply.error(has.error());
   }

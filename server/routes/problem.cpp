@@ -7,15 +7,15 @@
 namespace cairn {
 namespace {
 
-// Queues drain in milliseconds and a restart takes seconds: a second is the least that
-// Retry-After can say, and late enough for the first.
+// Queues drain within milliseconds, and a restart takes seconds. One second is the shortest
+// Retry-After, and enough for a queue.
 constexpr std::string_view kRetryAfter = "Retry-After: 1\r\n";
 
-// The second is for browsers, which ask for a password by it.
+// Basic is for browsers, so that they ask for a password.
 constexpr std::string_view kChallenge =
     "WWW-Authenticate: Bearer realm=\"cairn\"\r\nWWW-Authenticate: Basic realm=\"cairn\"\r\n";
 
-// The code as words: "stale_generation" is "Stale generation".
+// The code as words: "stale_generation" becomes "Stale generation".
 std::string title_of(ErrorCode code) {
   std::string title(to_string(code));
   for (char& c : title) {

@@ -10,8 +10,8 @@
 namespace cairn::routes {
 namespace {
 
-// One block's bytes. Those of a key that is there already are read, so that the connection can go
-// on, and dropped.
+// Receives the bytes of one block. If the key is already stored, reads and drops them, so that the
+// connection stays usable.
 class KeyUpload final : public http::Upload {
  public:
   KeyUpload(std::shared_ptr<Cache> cache, std::shared_ptr<WriteBatch> batch, LeaseHolder holder,
@@ -40,7 +40,7 @@ class KeyUpload final : public http::Upload {
     }
     std::optional<BlockHandle> at = item.block.handle;
     if (item.state == Ingest::State::duplicate) {
-      // Another's block came first, and may be gone again by now.
+      // Another client's block came first. It may be evicted again by now.
       const auto there = cache.read(key, std::nullopt, holder);
       at = there ? std::optional(there->handle()) : std::nullopt;
     }

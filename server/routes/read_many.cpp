@@ -14,28 +14,27 @@
 namespace cairn::routes {
 namespace {
 
-// What is sent and fetched ahead of it: so many blocks, and of smaller ones so many bytes. Enough
-// to keep the socket busy, and a disk at a depth, while the next come; few enough that staging is
-// left for others.
+// Blocks sent or fetched ahead: at least this number, and for small blocks up to this many bytes.
+// Enough to keep the socket and the disk busy, but few enough to leave staging memory for others.
 constexpr std::size_t kFetchAhead = 3;
 constexpr std::uint64_t kFetchAheadBytes = 4ull << 20;
-// Blocks that are there are handed to the socket together: a call for each costs small ones more
-// than their bytes do.
+// Blocks in memory are passed to the socket together: for small blocks a call costs more than their
+// bytes.
 constexpr std::uint64_t kSendBytes = 2ull << 20;
-// Of a block for another server, bytes that are handed out together: its checksum is made of them
-// first, and they are still in a core's cache (1 MiB of one's own, or more) when they are sent.
+// Bytes of a block for another server that are passed to the socket together. Their checksum is
+// computed first, and they are still in the core's own cache (1 MiB or more) when they are sent.
 constexpr std::uint64_t kHashedBytes = 512 * 1024;
-// Blocks of one read by another server, which asks for the next ones meanwhile: what is pinned for
-// it is held by some 200 bytes each.
+// Most blocks per read by another server, which requests the next ones meanwhile. Each pinned block
+// costs about 200 bytes.
 constexpr std::size_t kMaxShared = 256;
 
 struct ReadRequest {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys = {};
-  LeaseHolder holder;                // for whom they are read
-  std::shared_ptr<LeaseQuota> pins;  // where what is pinned for that counts
-  bool is_shared = false;  // for another server's shared tier: each with its header behind it
-  bool is_lent = false;    // by that server, which has them then
+  LeaseHolder holder;                // who reads them
+  std::shared_ptr<LeaseQuota> pins;  // counts the pins
+  bool is_shared = false;  // for another server's shared tier: a header follows each block
+  bool is_lent = false;    // that server then has a copy
   std::uint64_t fingerprint = 0;
 };
 
@@ -44,11 +43,11 @@ Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
                          : request.cache->read(key, std::nullopt, request.holder, request.pins);
 }
 
-// A block for another server: its bytes, and behind them the header that it would have in a shared
-// store. What checks it has read the bytes by then, and here none is read twice.
+// A block for another server: its bytes, then the header that it would have in a shared store. The
+// checksum is computed as the bytes are handed out, so none are read twice.
 class SharedParts {
  public:
-  // A block of a disk is not pinned any more once it was read: its parent is looked up now.
+  // Looks up the parent now: a block read from disk is no longer pinned afterwards.
   SharedParts(const ReadRequest& request, const BlockKey& key, BlockReader& reader,
               std::span<const iovec> bytes)
       : reader_(reader),
@@ -61,7 +60,7 @@ class SharedParts {
     if (!reader.checksum()) hash_.emplace();
   }
 
-  // Adds some more to `out`, up to so many bytes; how many those are.
+  // Appends up to `most` bytes to `out`; returns their number.
   std::uint64_t take(std::uint64_t most, std::vector<iovec>& out) {
     std::uint64_t taken = 0;
     while (taken < most && next_ < left_.size()) {
@@ -77,7 +76,7 @@ class SharedParts {
   }
   bool is_taken() const { return next_ == left_.size(); }
 
-  // REQUIRES: is_taken(). Stays where it is.
+  // REQUIRES: is_taken(). The header stays at this address.
   iovec header() {
     if (hash_) {
       block_.checksum = hash_->value();
@@ -90,20 +89,20 @@ class SharedParts {
  private:
   BlockReader& reader_;
   std::vector<iovec> left_;
-  std::size_t next_ = 0;  // of left_
+  std::size_t next_ = 0;  // index in left_
   SharedBlock block_;
   const std::uint64_t fingerprint_;
-  std::optional<PiecewiseHash> hash_;  // nothing: the checksum is known
+  std::optional<PiecewiseHash> hash_;  // nullopt: the checksum is known
   SharedHeader header_{};
 };
 
-// The keys of what is still to be sent, end to end: a client that is slow to read holds them all,
-// so they are in the bounded memory of bodies, as the body was that they came in.
+// The keys still to be sent, end to end. A slow client holds them for long, so they are in the
+// bounded memory of bodies, like the body that they came in.
 class KeyQueue {
  public:
   explicit KeyQueue(http::BodyMemory& memory) : scope_(memory.scope()) {}
 
-  // Once. unavailable where that memory is in use.
+  // Call once. Error: unavailable if that memory is used up.
   Result<> keep(std::span<const BlockKey> keys) {
     std::size_t size = 0;
     for (const BlockKey& key : keys) size += key.view().bytes().size();
@@ -124,7 +123,7 @@ class KeyQueue {
     return {};
   }
 
-  // REQUIRES: there is one.
+  // REQUIRES: a key is left.
   BlockKey pop() {
     const std::size_t length = lengths_[next_++];
     return BlockKey(bytes_.subspan(std::exchange(at_, at_ + length), length));
@@ -135,16 +134,16 @@ class KeyQueue {
   std::span<const std::byte> bytes_;
   std::span<const std::uint8_t> lengths_;
   std::size_t next_ = 0;
-  std::size_t at_ = 0;  // in bytes_
+  std::size_t at_ = 0;  // offset in bytes_
 };
 
-// Blocks end to end. All of them are pinned from the answer on, for as long as a lease of the cache
-// is by default; from then on only what is sent next, so that who reads slowly keeps few blocks
-// from others. One that was evicted by its turn cuts the answer. Fetches a few ahead; what answers
-// from another thread shares the queue, and finds it gone where the connection is.
+// Sends blocks end to end. Pins all of them at first, for the cache's default lease time. After
+// that it pins only those sent next, so that a slow client keeps few blocks from being evicted. If
+// a block was evicted before its turn, the response is cut off. Fetches a few blocks ahead.
+// Callbacks on other threads hold the queue weakly: it is gone when the connection is.
 class PrefixDownload final : public http::Download {
  public:
-  // Of the request the keys are not kept. Borrows the clock.
+  // Does not keep the request's keys. Borrows the clock.
   PrefixDownload(ReadRequest request, http::BodyMemory& memory, const Clock& clock,
                  std::vector<BlockReader> pinned)
       : queue_(std::make_shared<Queue>()),
@@ -159,11 +158,11 @@ class PrefixDownload final : public http::Download {
     queue_->request.keys = {};
   }
 
-  // First. `keys` are those of what is pinned.
+  // Call first. `keys` are those of the pinned blocks.
   Result<> keep(std::span<const BlockKey> keys) { return keys_.keep(keys); }
 
   void next(UniqueFunction<void(Pieces)> ready) override {
-    // Once `waiting` is set another thread may answer, and this object be gone.
+    // Once `waiting` is set, another thread may respond and destroy this object.
     const std::shared_ptr<Queue> queue = queue_;
     for (; queue->sending > 0; --queue->sending) queue->items.pop_front();
     if (next_ < pinned_.size() && clock_.now() >= hold_until_) pinned_.clear();
@@ -190,15 +189,15 @@ class PrefixDownload final : public http::Download {
  private:
   struct Item {
     BlockKey key;
-    std::vector<BlockReader> readers;       // the last is the one that counts; failed ones stay
-    std::optional<Pieces> pieces;           // under the queue's mutex
-    std::optional<SharedParts> parts = {};  // what of them another server still has to get
+    std::vector<BlockReader> readers;       // the last one is used; failed ones stay
+    std::optional<Pieces> pieces;           // guarded by the queue's mutex
+    std::optional<SharedParts> parts = {};  // the rest to send to another server
   };
   struct Queue {
     ReadRequest request;
-    std::deque<Item> items;   // what is sent and what is fetched ahead; changed by next() alone; an
-                              // item stays where it is
-    std::size_t sending = 0;  // of the items, from the front
+    // Items being sent, then those fetched ahead. Only next() changes it. Items keep their address.
+    std::deque<Item> items;
+    std::size_t sending = 0;      // items being sent, from the front
     std::vector<iovec> gathered;  // their bytes
     Mutex mutex;
     UniqueFunction<void(Pieces)> waiting CAIRN_GUARDED_BY(mutex);
@@ -211,7 +210,7 @@ class PrefixDownload final : public http::Download {
   }
 
   static void fetched(const std::shared_ptr<Queue>& queue, Item& item, Pieces pieces) {
-    // A lost copy was dropped; there may be another in a lower tier.
+    // The lost copy was dropped; a lower tier may have another.
     if (!pieces && item.readers.size() <= kNumTiers &&
         (pieces.error().code == ErrorCode::io_error ||
          pieces.error().code == ErrorCode::checksum_mismatch)) {
@@ -227,13 +226,13 @@ class PrefixDownload final : public http::Download {
     answer_front(*queue);
   }
 
-  // Hands out what is there of the front where it is asked for. The caller holds the queue.
+  // Passes on what is ready at the front, if requested. The caller owns the queue.
   static void answer_front(Queue& queue) {
     UniqueFunction<void(Pieces)> ready;
     Pieces pieces = std::span<const iovec>();
     {
       MutexLock lock(queue.mutex);
-      // Nobody but next() changes the items, and that not while it is waited for them.
+      // Only next() changes the items, and not while it waits for them.
       if (!queue.waiting || !queue.items.front().pieces) return;
       ready = std::move(queue.waiting);
       queue.waiting = {};
@@ -278,16 +277,16 @@ class PrefixDownload final : public http::Download {
   KeyQueue keys_;
   const Clock& clock_;
   const TimePoint hold_until_;
-  const std::size_t count_;          // of blocks
-  std::vector<BlockReader> pinned_;  // up to next_ moved from; empty once they are held no more
-  std::size_t next_ = 0;             // the block that is fetched next
+  const std::size_t count_;          // number of blocks
+  std::vector<BlockReader> pinned_;  // moved from up to next_; empty once unpinned
+  std::size_t next_ = 0;             // the block to fetch next
   std::size_t ahead_ = kFetchAhead;
 };
 
-// A client's token, which may read as another server does, must not have others' blocks go first.
+// Only servers borrow blocks: a client's read must not cause others' blocks to be evicted first.
 bool is_server(const Call& call) { return call.is_admin() || call.caller->role() == Role::peer; }
 
-// The one who asks has the blocks under the same names only if this cache has them in that
+// The other server has the blocks under the same names only if this cache has them in that
 // namespace.
 Result<> check_shared(const Cache& cache, std::string_view name_space) {
   const CacheConfig& config = cache.config();

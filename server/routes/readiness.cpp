@@ -24,7 +24,7 @@ Result<> check_ready(Phase phase, const DeviceRuntime& runtime, const UnmadeCach
     return Error{ErrorCode::unavailable, "the server is " + std::string(to_string(phase))};
   }
   if (auto lost = runtime.lost()) return Error{ErrorCode::unavailable, *std::move(lost)};
-  // Why, in full, is for those with a token: GET /v1/system.
+  // The full reason is in GET /v1/system, which needs a token.
   std::string missing;
   for (const UnmadeCache& cache : unmade.list()) {
     if (cache.awaits_engine) continue;

@@ -1,4 +1,4 @@
-// What a cache would find if it were larger, smaller or kept other blocks.
+// Estimates what a cache would find if it were larger, smaller or kept other blocks.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,7 +11,7 @@
 namespace cairn::routes {
 namespace {
 
-// Points of a curve for a picture; each takes some microseconds.
+// Points of a curve to draw; each takes some microseconds.
 constexpr std::size_t kMostCapacities = 64;
 constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 40U;
 
@@ -37,12 +37,12 @@ Result<std::vector<std::uint64_t>> capacities_of(std::string_view text) {
   }
 }
 
-// More digits would say nothing.
+// More digits would be noise.
 double rounded(double value) { return std::round(value * 1e6) / 1e6; }
 
-// Fewer requests say little.
+// With fewer requests the numbers mean little.
 constexpr std::uint64_t kEnoughRequests = 1'000;
-// Differences below are chance, or the models' error.
+// Smaller differences are chance, or errors of the models.
 constexpr double kWorthwhile = 0.01;
 
 // 1.2, and 1234.
@@ -57,9 +57,8 @@ std::string number_text(double value) {
 }
 std::string percent(double share) { return number_text(100 * share) + "%"; }
 
-// What follows from the numbers, for people: `cairnctl advise` and the status page show no other
-// words. No sentence takes back another one: more room is advised or less, and what is said of
-// today is what is in force.
+// Advice for people, in the words that `cairnctl advise` and the status page show. No sentence may
+// contradict another: it advises more room or less, and what it says about now is in force now.
 std::vector<std::string> words_of(const MissRatio& ratio, EvictionKind eviction) {
   if (ratio.requests < kEnoughRequests) return {"Too few lookups yet to advise anything."};
   const std::string set(to_string(eviction));
@@ -81,7 +80,7 @@ std::vector<std::string> words_of(const MissRatio& ratio, EvictionKind eviction)
   for (const MissRatio::Advice& one : ratio.advice) {
     if (one.hit_rate < kWorthwhile) continue;
     const bool is_lowest = one.tier == ratio.advice.back().tier;
-    // Of a small cache a GiB is many times what it has.
+    // For a small cache a GiB is many times its capacity.
     const std::uint64_t times = 1 + one.added_blocks / ratio.capacity_blocks;
     words.push_back("A GiB more of tier " + std::string(to_string(one.tier)) + " (" +
                     std::to_string(one.added_blocks) + " blocks" +

@@ -7,7 +7,7 @@
 namespace cairn::routes {
 namespace {
 
-// Of making one (with a name) and of restoring one (without).
+// Body of making a snapshot (with a name) or restoring one (without).
 struct SnapshotBody {
   Snapshots::MakeRequest make;
   bool partial = false;
@@ -81,7 +81,7 @@ void restore_snapshot(Service& service, const Call& call, std::shared_ptr<Cache>
             });
 }
 
-// A cache that is gone leaves its snapshots: they are listed and deleted all the same.
+// The snapshots of a deleted cache stay: they can still be listed and deleted.
 void list_snapshots(Service& service, const Call& call, Reply reply) {
   auto name = cache_name_of(call);
   if (!name) return reply.error(name.error());
@@ -103,7 +103,7 @@ void delete_snapshot(Service& service, const Call& call, Reply reply) {
       [&service, name = std::move(*name), snapshot = std::string(call.path[1])](Reply& answer) {
         const auto removed = service.manager.snapshots().remove(name, snapshot);
         if (removed) return answer.empty(204);
-        // No snapshot has a name that none may have.
+        // No snapshot has an invalid name.
         if (removed.error().code == ErrorCode::out_of_range) {
           return answer.error({ErrorCode::unknown_snapshot, removed.error().detail});
         }

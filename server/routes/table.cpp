@@ -29,7 +29,7 @@ constexpr Route with_files(Route route) {
   route.takes_files = true;
   return route;
 }
-// Tells each caller of what it may touch.
+// The handler shows each caller only what it may touch.
 constexpr Route filtered(Route route) {
   route.subject = Subject::filtered;
   return route;

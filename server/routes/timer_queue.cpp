@@ -19,7 +19,7 @@ std::optional<TimerQueue::Ticket> TimerQueue::add(TimePoint when, UniqueFunction
     if (entries_.size() == max_entries_) return std::nullopt;
     ticket = {when, next_number_++};
     const auto added = entries_.emplace(ticket, std::move(function)).first;
-    // In a statement of its own: within one, begin() may be asked before the entry is in.
+    // A separate statement: within one, begin() might be evaluated before emplace().
     is_first = added == entries_.begin();
   }
   if (is_first) wake_.notify_one();
@@ -54,7 +54,7 @@ void TimerQueue::run(const std::stop_token& stop) {
     const auto first = entries_.begin();
     const TimePoint when = first->first.first;
     if (std::chrono::steady_clock::now() < when) {
-      // Woken early by an entry that comes before this one.
+      // Wakes early for a new entry that comes before this one.
       wake_.wait_until(lock, stop, when, [this, when] {
         return !entries_.empty() && entries_.begin()->first.first < when;
       });

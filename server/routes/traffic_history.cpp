@@ -7,7 +7,7 @@ namespace cairn {
 TrafficHistory::TrafficHistory(const Clock& clock)
     : clock_(clock),
       last_at_(clock.now()),
-      // Fewer than a thousand a second.
+      // Numbers increase across restarts: there are fewer than a thousand samples per second.
       last_number_(static_cast<std::uint64_t>(clock.unix_ms())) {}
 
 bool TrafficHistory::is_due() const {

@@ -10,9 +10,9 @@
 
 namespace cairn {
 
-// Held by the waits too: a watcher of a transfer may outlive the TransferWaits.
+// The waits share it: a watcher of a transfer may outlive the TransferWaits.
 struct TransferWaits::Shared {
-  // Of waits, and of watchers whose wait has run out but whose transfer has not ended.
+  // Number of waits, including those that timed out but whose transfer has not ended.
   std::atomic<std::size_t> open{0};
 
   void cancel(const TimerQueue::Ticket& ticket) {
@@ -21,10 +21,10 @@ struct TransferWaits::Shared {
   }
 
   Mutex mutex;
-  TimerQueue* timers CAIRN_GUARDED_BY(mutex) = nullptr;  // null once they are gone
+  TimerQueue* timers CAIRN_GUARDED_BY(mutex) = nullptr;  // null once destroyed
 };
 
-// One wait: whoever comes first answers.
+// One wait: the end of the transfer or the timeout, whichever is first, runs the answer.
 class TransferWaits::Wait {
  public:
   Wait(std::shared_ptr<Shared> shared, UniqueFunction<void()> answer)
@@ -35,7 +35,7 @@ class TransferWaits::Wait {
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
 
-  // What runs out for it. Where it has been answered meanwhile, the timer goes at once.
+  // Stores the timer of the wait; cancels it if the answer was already run.
   void set_timer(const TimerQueue::Ticket& ticket) {
     {
       MutexLock lock(mutex_);
@@ -46,7 +46,7 @@ class TransferWaits::Wait {
     }
     shared_->cancel(ticket);
   }
-  // The answer for the first who asks, to run or to drop; empty for everybody else.
+  // Returns the answer to the first caller, to run or to drop; empty to all others.
   UniqueFunction<void()> claim() {
     MutexLock lock(mutex_);
     return std::exchange(answer_, {});
@@ -54,7 +54,7 @@ class TransferWaits::Wait {
   void run_out() {
     if (auto answer = claim()) answer();
   }
-  // Leaves no timer: it would take the place of another wait until its time has come.
+  // Cancels the timer, which would otherwise occupy a place in the queue until its time.
   void transfer_ended() {
     UniqueFunction<void()> answer;
     std::optional<TimerQueue::Ticket> timer;
@@ -98,7 +98,8 @@ Result<> TransferWaits::wait(TransferId id, std::uint32_t wait_ms, UniqueFunctio
                                               " requests wait for transfers; ask again later"};
   if (shared_->open.load(std::memory_order_relaxed) >= kMaxWaits) return full;
   auto wait = std::make_shared<Wait>(shared_, std::move(answer));
-  // Before there is a timer: where the transfer has ended, this answers and none is needed.
+  // Before there is a timer: if the transfer has ended, this runs the answer and no timer is
+  // needed.
   CAIRN_TRY(manager_.watch_transfer(id, [wait](const TransferStatus&) { wait->transfer_ended(); }));
   if (wait->answered()) return {};
   const auto ticket =

@@ -12,7 +12,7 @@ namespace cairn::routes {
 namespace {
 
 constexpr std::array<std::string_view, 2> kModes = {"copy", "move"};
-// Far more than anybody needs to order their work; the engine's own range is wider.
+// Far more than anyone needs; the engine's own range is wider.
 constexpr std::int64_t kMaxPriority = 1000;
 
 struct TransferBody {
@@ -122,7 +122,7 @@ bool has_ended(TransferState state) {
          state == TransferState::cancelled;
 }
 
-// The refusal of a transfer that did nothing because the queue of jobs was full.
+// The error of a transfer that did nothing because the job queue was full; nullopt if it was not.
 std::optional<Error> kept_out(const TransferStatus& status) {
   if (status.state != TransferState::failed || status.blocks_done > 0 || status.failures.empty()) {
     return std::nullopt;

@@ -11,7 +11,7 @@ namespace {
 struct Kind {
   std::string_view name;
   LogLevel level;
-  // Empty: whoever finds it out says so.
+  // Empty: the code that finds it logs it.
   std::string_view begins;
   std::string_view ends;
 };
@@ -22,7 +22,8 @@ constexpr std::array kKinds = {
     Kind{"device_left_out", LogLevel::warning, "", ""},
     Kind{"gpu_unused", LogLevel::warning, "", ""},
     Kind{"memory", LogLevel::warning, "", ""},
-    Kind{"cache", LogLevel::error, "", "a cache that could not be made is there again, or is given up"},
+    Kind{"cache", LogLevel::error, "",
+         "a cache that could not be made is there again, or is given up"},
     Kind{"shared_node", LogLevel::warning, "a node of the shared store does not answer",
          "a node of the shared store answers again, or is none any more"},
     Kind{"shared_peer", LogLevel::warning, "a server that has blocks does not answer",

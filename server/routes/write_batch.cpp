@@ -38,7 +38,7 @@ void WriteBatch::give_room(UniqueFunction<void(http::Upload::Room)> ready) {
     const std::size_t block = next_block_++;
     if (items()[block].state != Ingest::State::present) {
       open_block_ = block;
-      // The callback must not hold this: the writer is a part of it.
+      // The callback must not hold `this`, because the writer is a part of it.
       return ingest_.room(block, std::move(ready));
     }
     left_to_discard_ = block_bytes_;
@@ -67,7 +67,7 @@ void WriteBatch::end_block() {
 void WriteBatch::finish(Done<> done) {
   {
     MutexLock lock(mutex_);
-    ++unfinished_;  // this call, so that nobody goes on before it has ended the last block
+    ++unfinished_;  // for this call, so that the commit waits until the last block has ended
     done_.emplace(std::move(done));
   }
   end_block();

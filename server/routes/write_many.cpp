@@ -19,13 +19,13 @@ constexpr std::size_t kLengthBytes = 4;
 constexpr std::uint64_t kMinHeaderBytes = 2;
 
 struct BatchBounds {
-  std::uint64_t body_bytes = 0;  // exactly
+  std::uint64_t body_bytes = 0;  // exact
   std::uint32_t max_header_bytes = 0;
   std::size_t max_keys = 0;
   Ingest::Terms terms = {};
 };
 
-// u32 header length, the JSON header, then the blocks.
+// The body: u32 header length, the JSON header, then the blocks.
 class BatchUpload final : public http::Upload {
  public:
   BatchUpload(std::shared_ptr<Cache> cache, const BatchBounds& bounds, ReplyStyle style,
@@ -68,14 +68,14 @@ class BatchUpload final : public http::Upload {
   }
 
  private:
-  enum class Part { nothing, length, header, blocks };  // what the last room was for
+  enum class Part { nothing, length, header, blocks };  // the purpose of the last room
 
   std::span<const iovec> room_in(std::span<std::byte> memory) {
     piece_ = {memory.data(), memory.size()};
     return {&piece_, 1};
   }
 
-  // It grows with what arrives: an announcement costs nothing.
+  // Grows with the bytes that arrive: an announced length costs nothing.
   Room header_room() {
     const std::span<std::byte> room = header_.room(header_bytes_ - header_.size());
     if (room.empty()) {
@@ -156,7 +156,7 @@ class BatchUpload final : public http::Upload {
   std::size_t header_bytes_ = 0;
   http::BodyBuffer header_;
   iovec piece_{};
-  std::shared_ptr<WriteBatch> batch_;  // from the end of the header on
+  std::shared_ptr<WriteBatch> batch_;  // set at the end of the header
 };
 
 }  // namespace

@@ -9,12 +9,12 @@
 namespace cairn::routes {
 namespace {
 
-// A block's (or a piece's) bytes, from the socket into its slot.
+// Receives the bytes of a block (or a piece) from the socket into its slot.
 class SlotUpload final : public http::Upload {
  public:
   SlotUpload(BlockWriter writer, ReplyStyle style) : writer_(std::move(writer)), style_(style) {}
 
-  // Once: the room is as long as the body.
+  // Called once: the room is as long as the body.
   void next(UniqueFunction<void(Room)> ready) override { writer_.room(std::move(ready)); }
 
   void finish(http::Responder respond) override {
