@@ -17,13 +17,13 @@
 namespace cairn {
 namespace {
 
-// What is sent with a request that has no use for a body is skipped, up to this.
+// A body that the route does not use is skipped up to this size.
 constexpr std::uint64_t kMaxIgnoredBodyBytes = 64 * 1024;
-// Of a path that is logged or answered.
+// Longer paths are cut in logs and responses.
 constexpr std::size_t kMaxQuoted = 128;
-// Requests that found no route are counted under this label, whatever their path.
+// The label for requests without a route, whatever their path.
 constexpr std::string_view kNoRoute = "none";
-// Of lines about requests that nobody refused and nobody is named for.
+// Limits of the log lines about accepted requests without a name.
 constexpr std::uint32_t kAnonymousBurst = 5'000;
 constexpr std::uint32_t kAnonymousPerSecond = 1'000;
 
@@ -40,7 +40,7 @@ const Router& router() {
   return router;
 }
 
-// The routes that people and their tools ask whether the server lives: answered in every phase.
+// Health routes for operators and their tools, served in every phase.
 bool is_always_answered(std::string_view path) {
   return path == "/healthz" || path == "/readyz" || path == "/metrics" || path == "/v1/system";
 }
@@ -49,7 +49,7 @@ bool has_body(const http::RequestHead& head) {
   return head.chunked || head.content_length.value_or(0) > 0;
 }
 
-// Of a body that there is.
+// Checks the type of a body; call it only if there is one.
 Result<> check_type(routes::BodyKind kind, std::string_view content_type) {
   if (kind == routes::BodyKind::streamed) return check_bytes_type(content_type);
   if (kind == routes::BodyKind::packed && is_bytes_type(content_type)) return {};
@@ -82,13 +82,13 @@ http::Response no_route(const http::RequestHead& head) {
 
 http::Response refusal(unsigned status, const Error& why) {
   http::Response response = problem(why);
-  // The machinery has statuses that no error of ours stands for (408, 411, 431, 505).
+  // The HTTP layer uses statuses that no ErrorCode has (408, 411, 431, 505).
   response.status = status;
   response.body = problem_body(why, status);
   return response;
 }
 
-// The cache of what the path names; nothing where there is no such thing.
+// The cache of what the path names; nullopt if that does not exist.
 std::optional<std::string> cache_named(const Service& service, std::string_view pattern,
                                        const PathParameters& path) {
   if (pattern.starts_with("/v1/caches/{cache}")) return std::string(path[0]);
@@ -106,8 +106,8 @@ std::optional<std::string> cache_named(const Service& service, std::string_view 
   return std::move(*cache);
 }
 
-// forbidden where the request is about a cache that the caller may not touch. What is not here at
-// all passes: its handler says so.
+// Returns forbidden if the request is about a cache that the caller may not touch. Passes what does
+// not exist: its handler returns the error.
 Result<> check_subject(const Service& service, const Caller& caller, const routes::Route& route,
                        const PathParameters& path) {
   if (!caller.is_confined() || route.subject == routes::Subject::filtered) return {};
@@ -138,29 +138,29 @@ class ApiSession final : public http::Session {
   }
 
  private:
-  // Who asks, and whether that one may; null where anybody may.
+  // Returns the caller, null if anyone may; or why the caller may not.
   Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head,
                                               const PathParameters& path) const;
-  // Of the request in progress, whose body is streamed.
+  // For the request in progress, whose body is streamed.
   Result<std::unique_ptr<http::Upload>> open_upload();
-  // Refuses any query where the route takes none.
+  // Refuses any query if the route takes none.
   Result<> check_query() const;
   void answer(Reply reply);
-  // Why the request in progress is not taken, whatever is in its body.
+  // Why the request in progress is refused whatever its body is; nullopt if it is not.
   std::optional<http::Response> refused() const;
-  // Whom a line about the request names: whose token was presented, or who is at the other end of
-  // a Unix socket; empty: nobody is known.
+  // The name for log lines about the request: of the presented token, or of the user at the other
+  // end of a Unix socket. Empty if neither is known.
   std::string who(const http::RequestHead& head) const;
-  // How often a line about such a request may come. Those of whoever was let in by name are all
-  // there; nobody else can fill the log.
+  // How often such a request may be logged. All admitted requests with a name are logged; others
+  // cannot flood the log.
   LogRate rate_of(unsigned status, bool is_named, const std::string& reason) const;
-  // Who changed what, or tried to.
+  // Logs who changed something, or tried to.
   void audit(const http::FinishedRequest& request) const;
 
   Service& service_;
   const std::shared_ptr<AgentConnection> connection_ = std::make_shared<AgentConnection>();
   // The request in progress.
-  const routes::Route* route_ = nullptr;  // null: there is none
+  const routes::Route* route_ = nullptr;  // null: none
   std::size_t label_ = router().paths().size();
   std::optional<Call> call_;
 };
@@ -171,7 +171,7 @@ http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
     route_ = &routes::table()[found->route];
     label_ = found->path;
   }
-  // A page of others is told nothing, also not whether what it asks for is there.
+  // Check this first: a page of another site must not learn even whether a resource exists.
   if (auto own = service_.sites.check(head); !own) return problem(own.error());
   if (!found) return no_route(head);
   auto caller = admit(head, found->parameters);
@@ -192,7 +192,7 @@ http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
     case routes::BodyKind::streamed:
       break;
   }
-  // Streamed to where it stays, which is as long as the body: a length has to come first.
+  // The bytes go straight to their slots, so the length must be known first.
   if (head.chunked) {
     return refusal(411, {ErrorCode::wrong_length,
                          "the body is chunked; block bytes are taken with a Content-Length"});
@@ -261,7 +261,7 @@ void ApiSession::handle(http::Body body, http::Responder respond) {
   try {
     answer(Reply(std::move(respond), call_->style));
   } catch (const std::exception& thrown) {
-    // Out of memory, mostly. The reply was dropped, which answers 500.
+    // Usually out of memory. The dropped reply sends 500.
     service_.log.log(LogLevel::error, "a request failed",
                      {{"route", route_->pattern.path},
                       {"why", thrown.what()},
@@ -288,7 +288,7 @@ void ApiSession::finished(const http::FinishedRequest& request) {
                             .method = static_cast<std::size_t>(request.head.method),
                             .status = request.status,
                             .duration_us = request.duration_us});
-  // What changes a cache, and what only an administrator may do.
+  // Requests that change a cache, and those for administrators only.
   if (route_ != nullptr && route_->role == Role::admin) audit(request);
   if (service_.log.enabled(LogLevel::debug)) {
     const http::TraceContext trace = http::trace_context(request.head.traceparent);

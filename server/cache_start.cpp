@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// The one that is made where nobody asked for any, with a shared tier or without.
+// Whether this is only the default cache, made if none is configured; with or without shared tier.
 bool is_only_default(std::vector<CacheConfig> caches) {
   if (caches.size() != 1) return false;
   caches.front().shared.reset();
@@ -45,7 +45,7 @@ Result<> CacheStart::make_all(const std::vector<CacheConfig>& configured) {
     auto made = make(merged);
     if (made) continue;
     const ErrorCode code = made.error().code;
-    // Of one that was served, what stands in its way now need not be what the settings ask for.
+    // The conflict of a remembered cache need not come from its settings.
     const bool was_served = code == ErrorCode::state_conflict && known(cache.name);
     if (!may_pass(code) && !was_served) {
       return Error{code, "cache '" + cache.name + "': " + made.error().detail};
@@ -56,11 +56,11 @@ Result<> CacheStart::make_all(const std::vector<CacheConfig>& configured) {
     const std::string& name = one.cache.name;
     if (std::ranges::find(wanted, name, &CacheConfig::name) != wanted.end()) continue;
     if (!one.cache.tiers[index_of(Tier::disk)]) {
-      // The configuration named it, and does no more.
+      // It has no disk tier, and the configuration no longer names it.
       static_cast<void>(services_.catalog.forget(name));
       continue;
     }
-    // One that cannot come back must not keep the others away; its files stay as they are.
+    // A cache that cannot come back must not stop the others. Its files stay.
     if (auto made = make(one.cache); !made) note_unmade(one.cache, std::move(made).error());
   }
   return {};
@@ -123,7 +123,7 @@ bool CacheStart::has_work() const {
 }
 
 bool CacheStart::retry() {
-  // A client may have made it meanwhile, or given it up.
+  // A client may have made it meanwhile, or deleted it.
   const std::vector<UnmadeCache> unmade = services_.unmade.list();
   std::erase_if(wanted_, [&unmade](const auto& one) {
     return std::ranges::find(unmade, one.first, &UnmadeCache::name) == unmade.end();
@@ -148,12 +148,12 @@ bool CacheStart::retry() {
   return has_work();
 }
 
-// True where there is nothing left to do, here and below.
+// Returns true if nothing is left to do; so does write().
 bool CacheStart::resize(const std::string& name, const Sizes& sizes) {
   const auto cache = services_.manager.find_cache(name);
   if (!cache) return true;
   const auto disk = (*cache)->config().tiers[index_of(Tier::disk)];
-  // A client has given it another size.
+  // A client has changed its size since.
   if (!disk || disk->num_blocks != sizes.had_blocks) return true;
   CacheChange change;
   change.num_blocks[index_of(Tier::disk)] = sizes.wanted_blocks;

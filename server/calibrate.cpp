@@ -1,6 +1,5 @@
-// cairn-calibrate: measures which forms of copy and which ways to wait for them this machine
-// prefers, and prints them as the server's
-// configuration takes it.
+// cairn-calibrate: measures which forms of copy, and which ways to wait for them, are fastest on
+// this machine. Prints them in the form of the server's configuration.
 #include <boost/program_options.hpp>
 #include <cstdio>
 #include <exception>

@@ -29,8 +29,8 @@ namespace {
 
 constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;        // another start may succeed
-constexpr int kExitWrongSetting = 2;  // it would fail like this one
-// What a reader of the log who stands still may delay a start by.
+constexpr int kExitWrongSetting = 2;  // another start would fail too
+// How long a start may wait for a reader of the log that has stopped reading.
 constexpr std::chrono::milliseconds kStartFlush{500};
 
 sigset_t awaited_signals() {
@@ -42,8 +42,8 @@ sigset_t awaited_signals() {
   return set;
 }
 
-// Threads made from here on leave these signals to wait_for_stop(); a connection that goes away is
-// an error of a write, and so is a file that meets a limit on its size.
+// Blocks these signals in all threads started later; wait_for_stop() receives them. Writing to a
+// closed connection, or beyond a limit on file size, returns an error instead of a signal.
 void take_signals() {
   const sigset_t set = awaited_signals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -51,8 +51,8 @@ void take_signals() {
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
-// Another signal after this one ends the process at once. SIGHUP is no end: it has the server read
-// its files again.
+// Waits for SIGTERM or SIGINT and returns it; the next one ends the process at once. SIGHUP makes
+// the server read its files again.
 int wait_for_stop(cairn::Server& server) {
   const sigset_t set = awaited_signals();
   int signal = 0;
@@ -65,13 +65,13 @@ int wait_for_stop(cairn::Server& server) {
   return signal;
 }
 
-// Never waits for a reader of stderr who stands still.
+// Never waits for a reader of stderr that has stopped reading.
 int refuse(const cairn::Error& why, int exit_code = kExitWrongSetting) {
   cairn::write_last_words("cairn-server: " + cairn::printable(why.detail) + "\n");
   return exit_code;
 }
 
-// As the library's own, but it waits for no reader.
+// Like the standard library's handler, but does not wait for a reader.
 [[noreturn]] void end_unhandled() {
   try {
     if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
@@ -131,7 +131,7 @@ int serve(const cairn::Settings& settings) {
     const bool may_pass = cairn::may_pass(server.error().code);
     return refuse(server.error(), may_pass ? kExitFailed : kExitWrongSetting);
   }
-  // Whoever waits for this line finds all that was said of the start in the log.
+  // A program that waits for this line then finds the whole start in the log.
   log.flush(kStartFlush);
   out.write("cairn-server " + std::string(cairn::kVersion) + " listening on " +
             url_of(settings, (*server)->port()) + "\n");
@@ -140,7 +140,7 @@ int serve(const cairn::Settings& settings) {
   manager.ready();
   std::optional<cairn::Ticker> watchdog;
   if (const auto period = manager.watchdog_period()) {
-    // Twice in the time after which it is missed.
+    // Twice per watchdog period.
     watchdog.emplace("watchdog", *period / 2, [&manager, &served = **server] {
       if (served.is_alive()) manager.alive();
     });

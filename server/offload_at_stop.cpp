@@ -7,11 +7,10 @@
 namespace cairn {
 namespace {
 
-// Of one movement: some are under way while the list is read on, and one that finds no room ends
-// it.
+// Blocks per transfer. The first transfer that finds no room ends the copying.
 constexpr std::uint32_t kBlocksAtATime = 1024;
 
-// How many arrived; nothing where they found no room.
+// Returns how many blocks arrived; nullopt if the transfer did not start.
 std::optional<std::uint64_t> bring(BlockManager& manager, Cache& cache,
                                    std::vector<BlockKey> keys) {
   auto transfer = cache.transfer({.keys = std::move(keys), .to = Tier::disk});
@@ -24,9 +23,9 @@ std::optional<std::uint64_t> bring(BlockManager& manager, Cache& cache,
   return done.get();
 }
 
-// How many of `from` arrived; what finds no room stays behind.
+// Returns how many blocks of `from` arrived. Blocks without room are left out.
 std::uint64_t bring_all(BlockManager& manager, Cache& cache, Tier from) {
-  // More than the disk tier has would be refused whole.
+  // A transfer of more blocks than the disk tier has would be refused.
   const auto limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       kBlocksAtATime, cache.config().tiers[index_of(Tier::disk)]->num_blocks));
   std::uint64_t blocks = 0;
@@ -53,7 +52,8 @@ std::uint64_t bring_all(BlockManager& manager, Cache& cache, Tier from) {
 void bring_memory_to_disk(BlockManager& manager, Logger& log) {
   for (const auto& cache : manager.caches()) {
     if (cache->layout(Tier::disk) == nullptr) continue;
-    // The device's blocks last: in a full disk tier they then push out others, and nobody them.
+    // The device's blocks last: if the disk tier is full, they evict others and nothing evicts
+    // them.
     for (const Tier from : {Tier::pinned, Tier::device}) {
       if (cache->layout(from) == nullptr) continue;
       const std::uint64_t blocks = bring_all(manager, *cache, from);

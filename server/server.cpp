@@ -31,23 +31,23 @@
 namespace cairn {
 namespace {
 
-// Leases and times to live end this much late at worst.
+// Leases and TTLs end at most this late.
 constexpr std::chrono::milliseconds kTickPeriod{20};
-// What ends sooner than the next look is not told of in the log.
+// The log does not show warnings that end before the next check.
 constexpr std::chrono::milliseconds kWarningPeriod{250};
-// What a burst of long bodies took goes back after one to two of these.
+// Memory taken by a burst of long bodies is freed after one to two periods.
 constexpr std::chrono::seconds kIdleMemoryPeriod{10};
-// What could not be made at the start is tried again so often at the most.
+// Failed work of the start is retried at most this often.
 constexpr std::chrono::seconds kRetryPeriod{1};
-// Scrapes, lists and changes of caches that wait their turn; each is a request on a connection.
+// Scrapes, lists and changes of caches that wait for a thread. Each is a request on a connection.
 constexpr std::size_t kMaxQueuedTasks = 256;
 
 struct ChosenRuntime {
   std::unique_ptr<DeviceRuntime> runtime;
-  std::string fallback;  // why it is the host's although there is a GPU; empty: it is not so
+  std::string fallback;  // why the host runtime is used although there is a GPU; else empty
 };
 
-// Why a GPU that is there is not used; nothing where there is none, or it was hidden from CUDA.
+// Why a present GPU is not used; nullopt if there is none, or it was hidden from CUDA.
 std::optional<std::string> unused_gpu(const Error& no_cuda) {
   if (no_cuda.code == ErrorCode::device_error) return no_cuda.detail;
   const auto gpu = find_gpu();
@@ -93,7 +93,7 @@ Result<std::unique_ptr<DiskIo>> make_disk(const Settings& settings, Logger& log)
   return make_positional_disk_io(settings.transfers.workers + settings.transfers.disk_threads);
 }
 
-// Kills the process the n-th time it comes to a place: "PLACE" or "PLACE:N".
+// Kills the process when it reaches a place for the n-th time: "PLACE" or "PLACE:N".
 std::function<void(std::string_view)> crash_at(const std::string& where) {
   if (where.empty()) return [](std::string_view) {};
   const auto colon = where.find(':');
@@ -121,7 +121,7 @@ BlockManagerOptions block_options(const Settings& settings, DataDir& data_dir, L
   return options;
 }
 
-// Names under which whoever reads the settings expects the server.
+// The server's names, according to the settings.
 std::vector<std::string> own_names(const Settings& settings) {
   std::vector<std::string> names = settings.allowed_hosts;
   names.push_back(settings.listen.host);
@@ -131,7 +131,7 @@ std::vector<std::string> own_names(const Settings& settings) {
   return names;
 }
 
-// The host's name, and what tells this start of a server from all others.
+// The host's name and a random number for this start of the server.
 std::string own_instance() {
   std::array<char, 65> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -139,8 +139,8 @@ std::string own_instance() {
   return std::string(name.data()) + "/" + to_hex(std::as_bytes(std::span(&number, 1)));
 }
 
-// How other servers are told to reach this one, which listens on that port. Nothing in the settings
-// says how where it listens on all addresses; no cache then asks for it.
+// How other servers reach this one, which listens on `port`. Unknown if it listens on all addresses
+// without an advertised URL; then no cache needs it.
 SharedAddress own_address(const Settings& settings, std::uint16_t port) {
   SharedAddress own{.url = settings.advertise,
                     .host = this_host(),
@@ -164,9 +164,9 @@ Result<SharedTiers::Beyond> make_beyond(const Settings& settings) {
   return SharedTiers::Beyond{.store = std::move(*store), .peers = std::move(*peers)};
 }
 
-// Who may come in, and how the server shows who it is.
+// Access control, and how the server identifies itself.
 struct Guard {
-  std::unique_ptr<Gate> gate;              // null: everybody
+  std::unique_ptr<Gate> gate;              // null: anyone
   std::unique_ptr<http::TlsIdentity> tls;  // null: plain HTTP
 };
 
@@ -187,7 +187,7 @@ Result<Guard> make_guard(const Settings& settings, const Clock& clock) {
 
 }  // namespace
 
-// In the order in which they are made: each uses those before it.
+// In the order of construction: each part uses those before it.
 struct Server::Parts {
   Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
         std::unique_ptr<DeviceRuntime> devices, std::unique_ptr<DiskIo> disk_io, Guard given_guard,
@@ -215,7 +215,7 @@ struct Server::Parts {
         counters(ApiHandler::route_labels(), ApiHandler::method_labels()),
         history(time),
         waits(manager),
-        // The others are for requests.
+        // Streams get half of the connections; the rest are for requests.
         events(manager, time, std::max<std::uint32_t>(settings.http.max_connections / 2, 1)),
         readers({.name = "readers", .max_queued = kMaxQueuedTasks}),
         admin({.name = "admin", .max_queued = kMaxQueuedTasks}),
@@ -276,7 +276,7 @@ struct Server::Parts {
     told_of_shortage = false;
   }
 
-  // First no more requests, then what works for them, so that nothing is used after it is gone.
+  // Stops requests first, then what serves them, so that nothing is used after its end.
   ~Parts() {
     retry_ticker.reset();
     if (http) http->drain(0);
@@ -307,14 +307,14 @@ struct Server::Parts {
   TaskThreads admin;
   Service service;
   ApiHandler handler;
-  bool told_of_shortage = false;  // the ticker's
-  WarningLog warnings{log};       // the event ticker's
-  TimePoint next_warnings;        // the same
+  bool told_of_shortage = false;  // used by the ticker
+  WarningLog warnings{log};       // used by the event ticker
+  TimePoint next_warnings;        // used by the event ticker
   std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;
   Ticker reuse_ticker;
-  std::unique_ptr<ZmqPublisher> publisher;  // null: none is configured
+  std::unique_ptr<ZmqPublisher> publisher;  // null: none configured
   std::unique_ptr<http::HttpServer> http;
   std::optional<Ticker> memory_ticker;
   std::optional<Ticker> history_ticker;
@@ -444,7 +444,7 @@ bool Server::drain() {
     std::this_thread::sleep_for(std::chrono::milliseconds(parts_->settings.drain_delay_ms));
   }
   parts_->service.phase = Phase::draining;
-  // Who waits for a transfer is told how far it is.
+  // Requests that wait for a transfer get its progress.
   parts_->waits.flush();
   parts_->events.end();
   const bool drained = parts_->http->drain(parts_->settings.drain_timeout_ms);

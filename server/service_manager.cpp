@@ -51,7 +51,7 @@ void ServiceManager::send(std::string_view state) const {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_path_.size());
   const FileDescriptor fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd) return;
-  // Who does not listen any more needs no word: there is nobody to tell of the failure either.
+  // Ignores an error: the listener has gone, and nobody else needs to know.
   (void)::sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL,
                  reinterpret_cast<const sockaddr*>(&address), size);
 }
