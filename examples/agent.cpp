@@ -1,11 +1,10 @@
 // An engine that registers its KV area with Cairn as an agent, so that the server copies blocks
-// straight into it and out of it. What it "computes" is a pattern, so that every byte can be
-// checked; it begins with a layer as soon as the server says that all blocks have it.
+// straight into and out of it. It "computes" a pattern, so that every byte can be checked. It
+// starts on a layer as soon as the server reports that layer for all blocks.
 //
 // usage: cairn-example-agent unix:/PATH CACHE NAME BLOCKS ROUNDS
 //        stores BLOCKS blocks from its area, then loads them ROUNDS times, each time elsewhere, and
-//        prints how fast that was beside its own memcpy; CAIRN_TOKEN: the token, where one is
-//        needed
+//        prints the speed compared with its own memcpy; CAIRN_TOKEN: the token, if one is needed
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -31,7 +30,7 @@ using cairn::FileDescriptor;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// The server looks for a region at a multiple of 512; a page costs nothing more.
+// The server expects each region at a multiple of 512; a whole page costs no more.
 constexpr std::uint64_t kRegionAlignment = 4096;
 constexpr int kWaitMs = 60'000;
 
@@ -74,7 +73,7 @@ class Server {
   cairn::client::HttpClient client_;
 };
 
-// The engine's KV area: a region a layer, in each of them [block][keys, then values].
+// The engine's KV area: a region per layer, each [block][keys, then values].
 class Area {
  public:
   Area(const json& shape, std::uint64_t blocks)
@@ -89,7 +88,7 @@ class Area {
                       kRegionAlignment) {
     FileDescriptor file(::memfd_create("kv", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     const std::uint64_t size_bytes = layers_ * region_bytes_;
-    // Sealed: the server takes no memory that could be cut off under it.
+    // Sealed: the server refuses memory that could shrink while it uses it.
     if (!file || ::ftruncate(file.get(), static_cast<::off_t>(size_bytes)) != 0 ||
         ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
       throw std::runtime_error("there is no memory for the area");
@@ -134,7 +133,7 @@ class Area {
   cairn::PassedFiles files_;
 };
 
-// What a layer of a prompt's n-th block holds.
+// The content of layer `layer` of a prompt's block `block`.
 std::vector<std::uint64_t> computed(const Area& area, std::uint64_t block, std::uint64_t layer) {
   std::vector<std::uint64_t> words(area.slice_bytes() / 8);
   std::uint64_t x = block * 0x9E3779B97F4A7C15 + layer * 0xBF58476D1CE4E5B9 + 1;
@@ -170,7 +169,7 @@ int run(const std::vector<std::string>& arguments) {
   Server server(arguments[0]);
   json shape = server.call("GET", cache).at("layout");
   shape.erase("alignment");
-  // Room for the blocks twice, so that they can come elsewhere than they were.
+  // Room for twice the blocks, so that a load can put them elsewhere.
   const Area area(shape, 2 * count);
   server.call("PUT", "/v1/agents/" + name, area.registration(), area.files());
 
@@ -188,7 +187,7 @@ int run(const std::vector<std::string>& arguments) {
   const json stored = server.call("POST", cache + "/store", copy_body(name, keys, blocks, kWaitMs));
   if (stored.at("state") != "done") throw std::runtime_error(stored.dump());
 
-  // The first time as an engine does: it waits for a layer at a time.
+  // The first load is like an engine's: it waits for one layer at a time.
   for (std::uint64_t i = 0; i < count; ++i) blocks[i] = 2 * count - 1 - i;
   json transfer = server.call("POST", cache + "/load", copy_body(name, keys, blocks, 0));
   const std::string path = "/v1/transfers/" + transfer.at("transfer").get<std::string>();
@@ -202,12 +201,12 @@ int run(const std::vector<std::string>& arguments) {
     right = right && is_right(area, layer, blocks);
   }
 
-  // Beside its own memcpy of the same pieces, in turn, so that what else goes on meets both.
+  // Alternates with its own memcpy of the same pieces, so that other load affects both.
   std::vector<char> own(count * area.block_bytes(), 1);
   std::vector<double> ratios;
   double fastest_s = 1e9;
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    // Elsewhere each time, in no order: 7919 is a prime above any count of use here.
+    // Elsewhere each time, in no order: 7919 is a prime larger than any useful count.
     for (std::uint64_t i = 0; i < count; ++i) {
       blocks[i] = (round % 2) * count + (i * 7919 + round) % count;
     }

@@ -1,6 +1,6 @@
-// An engine that keeps its KV blocks in Cairn without copying them through HTTP: it maps a tier,
-// reads what is there in place, computes the rest straight into slots of the tier, and commits it.
-// What it "computes" is a pattern that follows from the prompt, so that every byte can be checked.
+// An engine that keeps its KV blocks in Cairn without copying them through HTTP. It maps a tier,
+// reads stored blocks in place, computes the rest straight into slots of the tier and commits them.
+// It "computes" a pattern that follows from the prompt, so that every byte can be checked.
 //
 // usage: cairn-example-engine SERVER CACHE FIRST_PROMPT PROMPTS BLOCKS
 #include <chrono>
@@ -29,8 +29,7 @@ using cairn::client::StoreStatus;
 using cairn::client::Tier;
 
 constexpr std::uint64_t kLeaseMs = 30'000;
-// Nothing is written in place so close to the end of the lease: from then on the slot may be
-// somebody else's.
+// Stops writing in place this long before the lease ends: then another client may get the slot.
 constexpr std::int64_t kMarginMs = 5'000;
 constexpr std::size_t kKeyBytes = 16;
 constexpr Tier kTier = Tier::pinned;
@@ -59,7 +58,7 @@ std::uint64_t word(Block block, std::uint64_t number) {
   return mix(mix((block.prompt << 20) + block.index) + number);
 }
 
-// Two big-endian numbers. An engine takes a hash of all tokens up to the block's end.
+// Two big-endian numbers. A real engine hashes all tokens up to the end of the block.
 std::vector<std::byte> keys_of(std::uint64_t prompt, std::uint64_t blocks) {
   std::vector<std::byte> keys;
   for (std::uint64_t index = 0; index < blocks; ++index) {
@@ -108,8 +107,8 @@ class Engine {
   const Tally& tally() const { return tally_; }
 
  private:
-  // How many blocks of the prompt are there, and were read. Nothing where the lease ended
-  // meanwhile: what was read may then have been anything.
+  // Returns how many stored blocks of the prompt it read. nullopt if the lease ended meanwhile: the
+  // bytes may then have changed.
   std::optional<std::uint64_t> read_prefix(std::uint64_t prompt, KeyList keys) {
     const auto match = must(client_.match(cache_, keys, kLeaseMs), "match");
     if (match.blocks.empty()) return 0;
@@ -176,7 +175,7 @@ class Engine {
     for (const StoreStatus status : must(client_.commit(cache_, slots.lease, commits), "commit")) {
       ++(status == StoreStatus::committed ? tally_.written : tally_.duplicates);
     }
-    // What is committed stays without the lease; where the lease has ended by now nothing is lost.
+    // Committed blocks stay without the lease, so nothing is lost if it has ended.
     static_cast<void>(client_.end_lease(slots.lease));
   }
 
@@ -190,7 +189,7 @@ class Engine {
     });
   }
 
-  // In canonical order, wherever the tier's layout has them.
+  // In canonical order, whatever the tier's layout.
   template <class Use>
   void for_each_piece(std::uint64_t slot, Use&& use) const {
     for (std::uint64_t layer = 0; layer < tier_.layers(); ++layer) {
@@ -243,7 +242,7 @@ int run(std::span<char* const> arguments) {
 }  // namespace example
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a connection that goes away is an error of a write
+  std::signal(SIGPIPE, SIG_IGN);  // writing to a closed connection then returns an error
   try {
     return example::run({argv, static_cast<std::size_t>(argc)});
   } catch (const std::exception& failure) {

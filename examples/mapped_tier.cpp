@@ -21,7 +21,7 @@ cairn::FileDescriptor open_by_path(const nlohmann::json& exported) {
   const std::string path = exported.at("path");
   cairn::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file) throw failed(path);
-  // A server that was started again may have another file under the same path.
+  // After a restart the server may have another file at the same path.
   struct stat found {};
   if (::fstat(file.get(), &found) != 0 ||
       found.st_ino != exported.at("inode").get<std::uint64_t>()) {
@@ -64,7 +64,7 @@ void MappedTier::map(int file) {
 MappedTier::~MappedTier() { ::munmap(base_, size_bytes_); }
 
 std::span<std::byte> MappedTier::piece(Piece at) const {
-  // With a region a layer, the layer's stride is 0.
+  // If each layer has its own region, the layer stride is 0.
   const std::uint64_t region = regions_.at(regions_.size() > 1 ? at.layer : 0);
   return {base_ + region + at.slot * block_stride_bytes_ + at.layer * layer_stride_bytes_ +
               at.outer * outer_stride_bytes_,

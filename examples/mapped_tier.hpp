@@ -10,13 +10,13 @@
 
 namespace example {
 
-// A tier of a cache, mapped by what `POST …/tiers/{tier}/export` answered. Throws
-// std::runtime_error where it cannot be mapped, or is not what was exported any more.
+// A tier of a cache, mapped as the response of `POST …/tiers/{tier}/export` describes. Throws
+// std::runtime_error if it cannot be mapped or is no longer the exported memory.
 class MappedTier {
  public:
-  // By the open file that came along where the server was asked over its Unix socket, else by path,
-  // which leads there in the server's PID namespace only. `layout` is the cache's own, as
-  // `GET /v1/caches/{cache}` tells it.
+  // Maps the open file that came with the response, if the request used the server's Unix socket.
+  // Otherwise maps the path, which is valid only in the server's PID namespace. `layout` is that of
+  // `GET /v1/caches/{cache}`.
   MappedTier(const cairn::client::CacheClient::ExportedTier& exported,
              const nlohmann::json& layout);
   ~MappedTier();
@@ -25,7 +25,7 @@ class MappedTier {
 
   std::uint64_t layers() const { return layers_; }
   std::uint64_t outers() const { return outers_; }
-  // What one layer has of a block's keys, or of its values.
+  // Bytes of a block's keys, or values, in one layer.
   std::uint64_t piece_bytes() const { return piece_bytes_; }
   struct Piece {
     std::uint64_t slot = 0;
@@ -38,7 +38,7 @@ class MappedTier {
   void map(int file);
   std::byte* base_ = nullptr;
   std::uint64_t size_bytes_ = 0;
-  std::vector<std::uint64_t> regions_;  // where each begins
+  std::vector<std::uint64_t> regions_;  // the offset of each
   std::uint64_t block_stride_bytes_ = 0;
   std::uint64_t layer_stride_bytes_ = 0;
   std::uint64_t outer_stride_bytes_ = 0;
