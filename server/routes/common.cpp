@@ -39,7 +39,7 @@ Result<PassedFiles::value_type> passed_file(const Call& call, std::string_view f
   if (number < call.files.size()) return call.files[number];
   if (call.files_refused) {
     return Error{ErrorCode::unavailable,
-                 "the server holds as many open files of its clients as it may"};
+                 "the server has no room for more open files of its clients"};
   }
   return Error{ErrorCode::impossible,
                std::string(field) + " is " + std::to_string(number) + ", and " +

@@ -48,7 +48,7 @@ Result<std::optional<std::uint64_t>> last_id_of(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (error != std::errc() || end != text.data() + text.size() || id == UINT64_MAX) {
     return Error{ErrorCode::malformed, "Last-Event-ID is '" + std::string(text.substr(0, 64)) +
-                                           "', which is no event's id"};
+                                           "', which is not the id of an event"};
   }
   return std::optional(id);
 }

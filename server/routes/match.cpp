@@ -43,7 +43,7 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
   CAIRN_TRY(query.finish());
   if (call.body.size() % *key_bytes != 0) {
     return Error{ErrorCode::wrong_length, "the body is " + std::to_string(call.body.size()) +
-                                              " bytes, no multiple of key_bytes, which is " +
+                                              " bytes, not a multiple of key_bytes, which is " +
                                               std::to_string(*key_bytes)};
   }
   CAIRN_TRY(check_count(service, "keys", call.body.size() / *key_bytes));

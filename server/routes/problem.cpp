@@ -97,7 +97,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::internal:
       return 500;
   }
-  invariant_broken("code is an enumerator", "an error would be answered with a wrong status");
+  invariant_broken("code is an enumerator", "an error would get a wrong status");
 }
 
 std::string problem_body(const Error& error, unsigned status) {

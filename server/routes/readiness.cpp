@@ -32,7 +32,7 @@ Result<> check_ready(Phase phase, const DeviceRuntime& runtime, const UnmadeCach
                std::string(to_string(cache.why.code)) + ")";
   }
   if (missing.empty()) return {};
-  return Error{ErrorCode::unavailable, "these caches could not be made, and are tried again: " +
+  return Error{ErrorCode::unavailable, "these caches could not be made, and are retried: " +
                                            missing + "; GET /v1/system says why"};
 }
 

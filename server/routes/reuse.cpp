@@ -99,9 +99,9 @@ std::vector<std::string> words_of(const MissRatio& ratio, EvictionKind eviction)
   std::string order = "The best possible order of eviction would find " + percent(best) + "; " +
                       (ratio.follows_lru ? "lru" : set) + " finds " + percent(now) + ".";
   if (eviction == EvictionKind::lru) {
-    order += " Try \"eviction\": \"class_hazard\", and tell output_tokens with each release.";
+    order += " Try \"eviction\": \"class_hazard\", and send output_tokens with each release.";
   } else {
-    order += " To come nearer, tell what comes next by hints.";
+    order += " To get closer, send hints about what comes next.";
   }
   words.push_back(std::move(order));
   return words;

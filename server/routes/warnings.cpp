@@ -22,16 +22,15 @@ constexpr std::array kKinds = {
     Kind{"device_left_out", LogLevel::warning, "", ""},
     Kind{"gpu_unused", LogLevel::warning, "", ""},
     Kind{"memory", LogLevel::warning, "", ""},
-    Kind{"cache", LogLevel::error, "",
-         "a cache that could not be made is there again, or is given up"},
+    Kind{"cache", LogLevel::error, "", "a cache that could not be made exists now, or was deleted"},
     Kind{"shared_node", LogLevel::warning, "a node of the shared store does not answer",
-         "a node of the shared store answers again, or is none any more"},
+         "a node of the shared store answers again, or was removed"},
     Kind{"shared_peer", LogLevel::warning, "a server that has blocks does not answer",
-         "a server that has blocks answers again, or has none any more"},
+         "a server that has blocks answers again, or has no more blocks"},
     Kind{"shared_url", LogLevel::error,
-         "another server says that it is reached at this one's URL, and they take each other's "
-         "blocks back: give each a shared.advertise of its own",
-         "no other server is at this one's URL any more"},
+         "another server advertises this server's URL, and they take back each other's "
+         "blocks: give each its own shared.advertise",
+         "no other server advertises this server's URL any more"},
     Kind{"group", LogLevel::warning, "", ""},
 };
 
@@ -39,7 +38,7 @@ const Kind& kind_of(std::string_view name) {
   for (const Kind& kind : kKinds) {
     if (kind.name == name) return kind;
   }
-  invariant_broken("a warning has a kind", "it would be told of nowhere");
+  invariant_broken("a warning has a kind", "nothing would report it");
 }
 
 void add_nodes(std::vector<Warning>& all, std::string_view kind,
@@ -67,7 +66,7 @@ std::vector<Warning> warnings_of(const Service& service) {
     all.push_back({"gpu_unused", "", service.runtime_fallback});
   }
   if (service.reserve.is_short()) {
-    all.push_back({"memory", "", "memory is short: nothing new is taken on"});
+    all.push_back({"memory", "", "memory is short: new requests are refused"});
   }
   for (const UnmadeCache& cache : service.unmade.list()) {
     all.push_back({"cache", cache.name, "it could not be made: " + cache.why.detail});
@@ -76,7 +75,7 @@ std::vector<Warning> warnings_of(const Service& service) {
     add_nodes(all, "shared_node", service.shared->store_stats().nodes);
     add_nodes(all, "shared_peer", service.shared->peer_stats().servers);
     for (const std::string& other : service.shared->same_url()) {
-      all.push_back({"shared_url", other, "it says that it is reached at this server's URL"});
+      all.push_back({"shared_url", other, "it advertises this server's URL"});
     }
   }
   for (const GroupInfo& group : service.manager.groups().list()) {
