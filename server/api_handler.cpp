@@ -116,8 +116,8 @@ Result<> check_subject(const Service& service, const Caller& caller, const route
                          pattern.starts_with("/v1/leases/{lease}") ||
                          pattern.starts_with("/v1/transfers/{transfer}");
   if (!names_one) {
-    return Error{ErrorCode::forbidden, "this is about every cache; the token '" + caller.name() +
-                                           "' may touch only some"};
+    return Error{ErrorCode::forbidden, "this request is about all caches; the token '" +
+                                           caller.name() + "' may touch only some"};
   }
   const auto cache = cache_named(service, pattern, path);
   if (!cache || caller.may_touch(*cache)) return {};

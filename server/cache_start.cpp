@@ -160,7 +160,7 @@ bool CacheStart::resize(const std::string& name, const Sizes& sizes) {
   const auto changed = (*cache)->change(
       change, [this](const CacheConfig& config) { return services_.catalog.remember(config); });
   if (!changed) return false;
-  services_.log.info("a disk tier has got the size that it was to have",
+  services_.log.info("a disk tier has its configured size now",
                      {{"cache", name}, {"num_blocks", sizes.wanted_blocks}});
   return true;
 }

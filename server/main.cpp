@@ -79,7 +79,7 @@ int refuse(const cairn::Error& why, int exit_code = kExitWrongSetting) {
   } catch (const std::exception& thrown) {
     cairn::write_last_words("cairn-server: terminated: " + std::string(thrown.what()) + "\n");
   } catch (...) {
-    cairn::write_last_words("cairn-server: terminated by something that is no exception\n");
+    cairn::write_last_words("cairn-server: terminated by an exception of an unknown type\n");
   }
   std::abort();
 }

@@ -269,7 +269,7 @@ struct Server::Parts {
   void look_after_memory() {
     if (!reserve.is_short()) return;
     if (!std::exchange(told_of_shortage, true)) {
-      log.error("memory is short: what is under way is ended, and nothing new is taken on");
+      log.error("memory is short: requests in progress can finish, new ones are refused");
     }
     if (!reserve.refill()) return;
     log.warning("there is memory again");
