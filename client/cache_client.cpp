@@ -98,7 +98,7 @@ Answer<CacheClient::ExportedTier> CacheClient::export_tier(std::string_view cach
   const auto number = exported.description.find("descriptor");
   if (number == exported.description.end()) return exported;
   if (!number->is_number_unsigned() || *number >= response->files.size()) {
-    return ClientError{200, kBadAnswer, "the open file of the tier's memory did not come along"};
+    return ClientError{200, kBadAnswer, "the response lacks the open file of the tier's memory"};
   }
   exported.file = response->files[number->get<std::size_t>()];
   return exported;

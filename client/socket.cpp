@@ -27,7 +27,7 @@ ClientError failure(const char* code, const std::string& what, int error) {
 
 ClientError io_failure(const std::string& what) {
   // A socket with a timeout returns EAGAIN when the timeout has passed.
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return {0, kTimeout, what + ": no byte in time"};
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return {0, kTimeout, what + ": timed out"};
   return failure(kClosedEarly, what, errno);
 }
 

@@ -130,7 +130,7 @@ ClientError TlsChannel::failure(const std::string& what, int result) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
       // The timeout of the socket has passed.
-      return {0, kTimeout, what + ": no byte in time"};
+      return {0, kTimeout, what + ": timed out"};
     case SSL_ERROR_SYSCALL:
       ERR_clear_error();
       return {0, kClosedEarly,

@@ -157,9 +157,8 @@ Answer<std::vector<StoreStatus>> statuses_from(const json& answer, std::size_t c
     return read;
   });
   if (statuses && statuses->size() != count) {
-    return ClientError{
-        0, kBadAnswer,
-        std::to_string(statuses->size()) + " blocks answered for " + std::to_string(count)};
+    return ClientError{0, kBadAnswer,
+                       std::to_string(statuses->size()) + " statuses for " + std::to_string(count)};
   }
   return statuses;
 }
