@@ -25,7 +25,7 @@ cairn::FileDescriptor open_by_path(const nlohmann::json& exported) {
   struct stat found {};
   if (::fstat(file.get(), &found) != 0 ||
       found.st_ino != exported.at("inode").get<std::uint64_t>()) {
-    throw std::runtime_error(path + " is not what was exported any more");
+    throw std::runtime_error(path + " is no longer the exported memory");
   }
   return file;
 }
