@@ -40,7 +40,7 @@ const Router& router() {
   return router;
 }
 
-// Health routes for operators and their tools, served in every phase.
+// Routes that report the server's state. They are served in every phase.
 bool is_always_answered(std::string_view path) {
   return path == "/healthz" || path == "/readyz" || path == "/metrics" || path == "/v1/system";
 }
@@ -138,7 +138,7 @@ class ApiSession final : public http::Session {
   }
 
  private:
-  // Returns the caller, null if anyone may; or why the caller may not.
+  // Returns the caller (null if no token is needed), or an error if it may not make the request.
   Result<std::shared_ptr<const Caller>> admit(const http::RequestHead& head,
                                               const PathParameters& path) const;
   // For the request in progress, whose body is streamed.

@@ -11,7 +11,7 @@ namespace cairn {
 // the rest.
 inline constexpr std::uint64_t kReservedFiles = 640;
 
-// What the HTTP side may have open.
+// How much the HTTP side may have open.
 struct HttpFiles {
   std::uint32_t connections = 0;
   std::uint32_t unix_connections = 0;

@@ -48,7 +48,7 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   std::size_t absent_ = 0;  // blocks that need a slot
   std::size_t next_block_ = 0;
   std::optional<std::size_t> open_block_;  // its slot is being filled
-  std::uint64_t left_to_discard_ = 0;      // of the block before next_block_
+  std::uint64_t left_to_discard_ = 0;      // bytes of the block before next_block_
   DiscardRoom discard_;
 
   Mutex mutex_;
