@@ -124,9 +124,8 @@ Result<> Ingest::allocated(Result<Allocation> allocation) {
     item.error.reset();
   }
   for (std::size_t i = granted_; i < absent_.size(); ++i) {
-    fail(absent_[i],
-         {ErrorCode::no_capacity,
-          "there is room only for the " + std::to_string(granted_) + " blocks before it only"});
+    fail(absent_[i], {ErrorCode::no_capacity, "there is room for the " + std::to_string(granted_) +
+                                                  " blocks before it only"});
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "blockmgr/cache/best_source.hpp"
 #include "blockmgr/cache/cache_core.hpp"
 
 namespace cairn {
@@ -9,15 +10,6 @@ namespace {
 
 // Keys given up, or pins released, under one hold of the lock: up to 500 ns each.
 constexpr std::size_t kLetGoAtOnce = 24;
-
-// The best copy to read: pinned memory reaches every tier directly, then device, and disk last.
-std::optional<SlotRef> best_source(const Entry& entry, Tier to) {
-  for (Tier tier : {Tier::pinned, Tier::device, Tier::disk}) {
-    const SlotNumber slot = entry.slots[index_of(tier)];
-    if (tier != to && slot != kNoSlot) return SlotRef(tier, slot);
-  }
-  return std::nullopt;
-}
 
 // Raises the leader's jobs to the follower's urgency until this key has arrived.
 void follow(Section& section, SingleFlight::Expected& expected, SingleFlight::Follower follower) {
@@ -90,7 +82,7 @@ void Movements::add_key(Section& section, const Batch& batch, EntryNumber entry)
     section->store.pin_in_place(batch->kept.back());
     return;
   }
-  const SlotRef source = *best_source(known, batch->to);
+  const SlotRef source = *best_source(known, batch->to, batch->to);
   const BlockKey key = section->store.key(entry);
   if (SingleFlight::Expected* const expected = flights_.find({key, batch->to})) {
     follow(section, *expected, {.batch = batch, .from = source.tier()});
@@ -234,7 +226,8 @@ void Movements::tell_followers(Section& section, TransferBatch& batch, std::size
         again->priority = std::numeric_limits<std::int32_t>::min();  // its followers have one
       }
       if (next == nullptr) {
-        next = &add_item(section, again, key, *best_source(section->store.entry(entry), batch.to));
+        next = &add_item(section, again, key,
+                         *best_source(section->store.entry(entry), batch.to, batch.to));
       }
       follow(section, *next, std::move(follower));
       continue;

@@ -5,6 +5,7 @@
 
 #include "base/assert.hpp"
 #include "base/hex.hpp"
+#include "blockmgr/cache/best_source.hpp"
 #include "blockmgr/cache/cache_core.hpp"
 
 namespace cairn {
@@ -13,17 +14,6 @@ namespace {
 // Under one hold of the lock: up to 1 us each to find and pin, some 30 ns to release.
 constexpr std::size_t kPinnedAtOnce = 8;
 constexpr std::size_t kLetGoAtOnce = 128;
-
-// REQUIRES: the key is present.
-SlotRef best_source(const Entry& entry, Tier to) {
-  const Tier first = to == Tier::device ? Tier::device : Tier::pinned;
-  const Tier second = to == Tier::device ? Tier::pinned : Tier::device;
-  for (const Tier tier : {first, second, Tier::disk}) {
-    const SlotNumber slot = entry.slots[index_of(tier)];
-    if (slot != kNoSlot) return {tier, slot};
-  }
-  CAIRN_ASSERT(false, "a key without a copy was taken for present");
-}
 
 }  // namespace
 
@@ -42,11 +32,13 @@ Result<> Outgoing::pin(std::span<const KeyView> keys, Tier to, const Wants& want
     }
     const Entry& entry = section->store.entry(number);
     if (wants) {
-      Source source{.key = i, .metadata = section->store.metadata(number)};
-      if (entry.parent != kNoEntry) source.parent = section->store.key(entry.parent);
-      if (!wants(source)) continue;
+      Source present{.key = i, .metadata = section->store.metadata(number)};
+      if (entry.parent != kNoEntry) present.parent = section->store.key(entry.parent);
+      if (!wants(present)) continue;
     }
-    slots_.push_back(best_source(entry, to));
+    const auto source = best_source(entry, to);
+    CAIRN_ASSERT(source, "a key without a copy was taken for present");
+    slots_.push_back(*source);
     section->store.pin(slots_.back());
   }
   return {};

@@ -42,8 +42,7 @@ std::uint64_t this_boot() {
 }
 
 bool begins_with_zeros(std::span<const std::byte> bytes, std::size_t count) {
-  return std::ranges::all_of(bytes.first(std::min(bytes.size(), count)),
-                             [](std::byte b) { return b == std::byte{0}; });
+  return only_zeros(bytes.first(std::min(bytes.size(), count)));
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ class Oracle {
   // What a power cut must leave.
   const std::set<KeyNumber>& durable() const { return durable_; }
   void nothing_is_durable() { durable_.clear(); }
-  // What a start did not find is nobody's to keep any more.
+  // A block that a start did not find need not be kept any more.
   void forget_absent() {
     std::erase_if(durable_, [this](KeyNumber key) { return !present_in(key, Tier::disk); });
   }

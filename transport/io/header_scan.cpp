@@ -43,7 +43,7 @@ Result<> read_headers(const DiskTierSlots& tier, std::span<const std::uint32_t> 
 
 void keep(const DiskTierSlots& tier, std::uint32_t slot,
           std::span<const std::byte, kSlotHeaderBytes> page, HeaderScan& found) {
-  if (std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; })) return;
+  if (only_zeros(page)) return;
   auto header = decode_slot_header(page);
   const bool ours = header && header->place.file_id == tier.slots.file_id() &&
                     header->place.slot == slot &&
