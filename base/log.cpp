@@ -97,7 +97,7 @@ Logger::Logger(const Clock& clock, int fd, LogLevel least)
 
 Logger::~Logger() {
   try {
-    tell_left_out(/*is_end=*/true);
+    report_left_out(/*is_end=*/true);
   } catch (const std::bad_alloc&) {
     // The lines stay in left_out().
   }
@@ -131,7 +131,7 @@ bool Logger::has_room(LogLevel level, std::string_view message, const LogRate& r
   }
   if (reason.left_out++ == 0) reason.left_out_since = now;
   left_out_.fetch_add(1, std::memory_order_relaxed);
-  has_untold_.store(true, std::memory_order_relaxed);
+  has_unreported_.store(true, std::memory_order_relaxed);
   return false;
 }
 
@@ -157,23 +157,23 @@ Logger::Reason& Logger::reason_of(LogLevel level, std::string_view message, cons
       .first->second;
 }
 
-void Logger::tell_left_out() noexcept {
-  if (!has_untold_.load(std::memory_order_relaxed)) return;
+void Logger::report_left_out() noexcept {
+  if (!has_unreported_.load(std::memory_order_relaxed)) return;
   try {
-    tell_left_out(/*is_end=*/false);
+    report_left_out(/*is_end=*/false);
   } catch (const std::bad_alloc&) {
     // The next call tries again.
   }
 }
 
-void Logger::tell_left_out(bool is_end) {
+void Logger::report_left_out(bool is_end) {
   const TimePoint now = clock_.now();
   MutexLock lock(mutex_);
-  has_untold_.store(false, std::memory_order_relaxed);
+  has_unreported_.store(false, std::memory_order_relaxed);
   for (auto& [key, reason] : reasons_) {
     if (reason.left_out == 0) continue;
     if (!is_end && now - reason.left_out_since < kLeftOutPeriod) {
-      has_untold_.store(true, std::memory_order_relaxed);
+      has_unreported_.store(true, std::memory_order_relaxed);
       continue;
     }
     const std::string message =
@@ -190,18 +190,18 @@ void Logger::write(const LogLine& line) {
   const std::uint64_t dropped = writer_.dropped();
   if (!writer_.write(options_.form(line) + '\n')) return;
   // Report a gap once, after the first line that follows it.
-  std::uint64_t told = told_dropped_.load(std::memory_order_relaxed);
-  if (dropped <= told || !enabled(LogLevel::warning)) return;
-  if (!told_dropped_.compare_exchange_strong(told, dropped)) return;
-  const std::array fields = {LogField{"dropped", dropped - told}};
-  const bool is_told =
+  std::uint64_t reported = reported_dropped_.load(std::memory_order_relaxed);
+  if (dropped <= reported || !enabled(LogLevel::warning)) return;
+  if (!reported_dropped_.compare_exchange_strong(reported, dropped)) return;
+  const std::array fields = {LogField{"dropped", dropped - reported}};
+  const bool is_reported =
       writer_.try_write(options_.form({.unix_ms = line.unix_ms,
                                        .level = LogLevel::warning,
                                        .message = "lines were dropped: nobody took them in time",
                                        .fields = fields}) +
                         '\n');
   // No room for the report: try again after the next line.
-  if (!is_told) told_dropped_.fetch_sub(dropped - told);
+  if (!is_reported) reported_dropped_.fetch_sub(dropped - reported);
 }
 
 }  // namespace cairn

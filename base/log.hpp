@@ -118,7 +118,7 @@ class Logger {
 
   // Logs how many lines were left out since the last report. One thread must call it every few tens
   // of milliseconds.
-  void tell_left_out() noexcept;
+  void report_left_out() noexcept;
   // Lines that the writer dropped.
   std::uint64_t dropped() const noexcept { return writer_.dropped(); }
   // Lines left out by their rate.
@@ -137,7 +137,7 @@ class Logger {
   bool has_room(LogLevel level, std::string_view message, const LogRate& rate);
   Reason& reason_of(LogLevel level, std::string_view message, const LogRate& rate, TimePoint now)
       CAIRN_REQUIRES(mutex_);
-  void tell_left_out(bool is_end);
+  void report_left_out(bool is_end);
   void write(const LogLine& line);
 
   const Clock& clock_;
@@ -145,8 +145,8 @@ class Logger {
   LineWriter& writer_;
   const Options options_;
   std::atomic<std::uint64_t> left_out_{0};
-  std::atomic<std::uint64_t> told_dropped_{0};
-  std::atomic<bool> has_untold_{false};  // some lines left out are not reported yet
+  std::atomic<std::uint64_t> reported_dropped_{0};
+  std::atomic<bool> has_unreported_{false};  // some lines left out are not reported yet
   Mutex mutex_;
   std::map<std::string, Reason, std::less<>> reasons_ CAIRN_GUARDED_BY(mutex_);
 };

@@ -27,7 +27,7 @@ class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// A Mutex for long work in steps: give_way() lets waiting threads go first. Plain unlock and lock
+// A Mutex for long work in steps: yield() lets waiting threads go first. Plain unlock and lock
 // would take the mutex back before a waiting thread wakes up.
 class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) YieldingMutex {
  public:
@@ -36,7 +36,7 @@ class CAIRN_THREAD_ATTRIBUTE(capability("mutex")) YieldingMutex {
   }
   void unlock() CAIRN_THREAD_ATTRIBUTE(release_capability()) { holder_.unlock(); }
   // REQUIRES: held.
-  void give_way() CAIRN_THREAD_ATTRIBUTE(requires_capability(this)) {
+  void yield() CAIRN_THREAD_ATTRIBUTE(requires_capability(this)) {
     holder_.unlock();
     wait();
   }

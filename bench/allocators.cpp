@@ -14,6 +14,7 @@
 #include "memory/alloc/pinned_pool.hpp"
 #include "memory/alloc/size_bucket_pool.hpp"
 #include "memory/alloc/slab_pool.hpp"
+#include "memory/host/host_runtime.hpp"
 
 namespace cairn {
 namespace {

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "bench/rig.hpp"
+#include "bench/bench_rig.hpp"
 #include "blockmgr/index/slot_pool.hpp"
 
 namespace cairn {
@@ -65,7 +65,7 @@ class FullCache {
   }
 
   Cache& cache() { return *cache_; }
-  TransferEngine& engine() { return rig_.engine; }
+  TransferScheduler& scheduler() { return rig_.scheduler; }
   std::uint32_t chains() const { return chains_; }
   std::vector<KeyView> chain(std::uint32_t number) const {
     std::vector<KeyView> views;
@@ -198,7 +198,7 @@ void VerbPerBlock(benchmark::State& state) {
     must(cache.match(keys, 30'000, matched));
     step(Verb::onboard, [&] {
       must(cache.onboard({.lease = *matched.lease, .keys = keys, .tier = Tier::device}));
-      full.engine().wait_idle();
+      full.scheduler().wait_idle();
     });
     must(cache.release(*matched.lease, {}));
     step(Verb::evict, [&] {
@@ -261,7 +261,7 @@ class LongChains {
     TransferRequest request;
     for (const KeyView key : chain) request.keys.emplace_back(key);
     must(cache_->transfer(request));
-    rig_.engine.wait_idle();
+    rig_.scheduler.wait_idle();
     must(cache_->clear(Tier::device));
   }
   // One of those stored last, which are there as a whole.

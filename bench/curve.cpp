@@ -60,12 +60,12 @@ class SideBySide {
 
   void request(const ShadowRequest& request) {
     // Told before the caches have changed: a hub is one by what follows it already.
-    replay::tell_asked(curve_, learnt_[kOwnSize].cache, request);
+    replay::report_asked(curve_, learnt_[kOwnSize].cache, request);
     for (std::size_t i = 0; i < kSizes.size(); ++i) {
       lru_[i].hits += lru_[i].cache.request(request);
       learnt_[i].hits += learnt_[i].cache.request(request);
     }
-    replay::tell_ended(curve_, learnt_[kOwnSize].cache, request);
+    replay::report_ended(curve_, learnt_[kOwnSize].cache, request);
     asked_ += static_cast<double>(request.blocks.size());
     until_fade_ -= static_cast<std::int64_t>(request.blocks.size());
     if (until_fade_ > 0) return;

@@ -20,6 +20,7 @@
 #include "bench/must.hpp"
 #include "blockmgr/block_manager.hpp"
 #include "layouts/builder.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "transport/io/slot_file.hpp"
 #include "transport/io/uring_disk_io.hpp"
 
@@ -40,7 +41,7 @@ LayoutConfig shape_of(std::uint64_t block_bytes, std::uint64_t blocks) {
           .alignment = 4096};
 }
 
-void move(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to,
+void move(TransferScheduler& scheduler, const BlockLayout& from, const BlockLayout& to,
           SlotChecksums& slots) {
   // Jobs of 32 MiB, two at a time, as the block manager submits them.
   const std::uint64_t count = from.config().num_blocks;
@@ -58,7 +59,7 @@ void move(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to
       if (outcome.state != JobState::done) std::abort();
       ended.count_down();
     };
-    must(engine.submit(std::move(job)));
+    must(scheduler.submit(std::move(job)));
   }
   ended.wait();
 }
@@ -74,7 +75,7 @@ int speed(const std::filesystem::path& folder, char** argv) {
                                      .piece_bytes = number(argv[3]),
                                      .ended = {}}))
           : make_positional_disk_io();
-  TransferEngine engine(*runtime, *disk, clock, {});
+  TransferScheduler scheduler(*runtime, *disk, clock, {});
   const BlockLayout pinned =
       must(LayoutBuilder().config(shape).fully_contiguous().allocate_pinned(*runtime, {}).build());
   std::memset(pinned.address({}), 0x5a, pinned.regions()[0].size_bytes());
@@ -83,14 +84,14 @@ int speed(const std::filesystem::path& folder, char** argv) {
                                        .shape = shape,
                                        .replace_other_shape = true,
                                        .check_every_read = checks}));
-  move(engine, pinned, file.layout, *file.slots);  // the file's blocks are there from here on
+  move(scheduler, pinned, file.layout, *file.slots);  // the file's blocks are there from here on
   Duration writing{};
   Duration reading{};
   for (std::uint64_t i = 0; i < kRounds; ++i) {
     const TimePoint start = clock.now();
-    move(engine, pinned, file.layout, *file.slots);
+    move(scheduler, pinned, file.layout, *file.slots);
     const TimePoint middle = clock.now();
-    move(engine, file.layout, pinned, *file.slots);
+    move(scheduler, file.layout, pinned, *file.slots);
     writing += middle - start;
     reading += clock.now() - middle;
   }
@@ -115,7 +116,7 @@ int over_manager(const std::filesystem::path& folder, bool fill, char** argv) {
   Logger log(clock, STDERR_FILENO, LogLevel::warning);
   const auto runtime = must(make_host_runtime({}));
   const auto disk = make_positional_disk_io();
-  TransferEngine engine(*runtime, *disk, clock, {});
+  TransferScheduler scheduler(*runtime, *disk, clock, {});
   CacheConfig config;
   config.name = "bench";
   config.shape = shape_of(number(argv[0]), 0);
@@ -123,7 +124,7 @@ int over_manager(const std::filesystem::path& folder, bool fill, char** argv) {
   BlockManagerOptions options;
   options.data_dir = folder;
   const TimePoint start = clock.now();
-  BlockManager manager(*runtime, engine, clock, log, options);
+  BlockManager manager(*runtime, scheduler, clock, log, options);
   const auto cache = must(manager.create_cache(config)).cache;
   if (!fill) {
     const double ms = std::chrono::duration<double, std::milli>(clock.now() - start).count();

@@ -1,4 +1,4 @@
-"""Measures movements that clients wait for: onboards from disk, and allocations that wait for offloads.
+"""Measures transfers that clients wait for: onboards from disk, and allocations that wait for offloads.
 
 Called by bench/run; by hand: python3 -B bench/disk_moves.py build/release/cairn-server
 """

@@ -14,6 +14,7 @@
 #include "base/hex.hpp"
 #include "bench/must.hpp"
 #include "client/http_client.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
 #include "memory/device_runtime.hpp"
 #include "memory/exported_memory.hpp"
 

@@ -1,5 +1,6 @@
-// Whole blocks through the transfer engine, and the device allocator, on a CUDA device (or, for a
-// try, another runtime): prints one JSON object. bench/gpu runs it and sets it beside the ceilings.
+// Whole blocks through the transfer scheduler, and the device allocator, on a CUDA device (or, for
+// a try, another runtime): prints one JSON object. bench/gpu runs it and sets it beside the
+// ceilings.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +13,9 @@
 #include "bench/must.hpp"
 #include "layouts/builder.hpp"
 #include "memory/alloc/caching_allocator.hpp"
-#include "transport/engine/transfer_engine.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
+#include "memory/host/host_runtime.hpp"
+#include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn {
 namespace {
@@ -92,10 +95,11 @@ class Machine {
     json rows = json::array();
     std::uint64_t seed = 0;
     for (const NamedForms& named : all_forms()) {
-      TransferEngine engine(*runtime_, *disk_, clock_, {.copy_forms = named.forms});
+      TransferScheduler scheduler(*runtime_, *disk_, clock_, {.copy_forms = named.forms});
       const auto add = [&](const char* what, const BlockLayout& from, const BlockLayout& to) {
-        rows.push_back(
-            {{"what", what}, {"form", named.name}, {"bytes_per_second", rate(engine, from, to)}});
+        rows.push_back({{"what", what},
+                        {"form", named.name},
+                        {"bytes_per_second", rate(scheduler, from, to)}});
       };
       // Each ends where the next begins, so that the last tells whether every byte got through all;
       // none of them was there before.
@@ -113,7 +117,7 @@ class Machine {
       if (!equal(source, back)) wrong("from layers and back", named.name);
       rows.push_back({{"what", "load of contiguous and store of layer-separate blocks at once"},
                       {"form", named.name},
-                      {"bytes_per_second", duplex(engine, source, whole, layers, back)}});
+                      {"bytes_per_second", duplex(scheduler, source, whole, layers, back)}});
     }
     return rows;
   }
@@ -148,7 +152,7 @@ class Machine {
     return must(std::move(placed).allocate_pinned(*runtime_, {.numa_aware = true}).build());
   }
 
-  void begin(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to,
+  void begin(TransferScheduler& scheduler, const BlockLayout& from, const BlockLayout& to,
              std::latch& ended) {
     TransferJob job;
     job.source = &from;
@@ -161,7 +165,7 @@ class Machine {
       }
       ended.count_down();
     };
-    must(engine.submit(std::move(job)));
+    must(scheduler.submit(std::move(job)));
   }
 
   std::uint64_t bytes() const { return wishes_.blocks * block_bytes(shape(wishes_.blocks)); }
@@ -178,20 +182,21 @@ class Machine {
     return most;
   }
 
-  double rate(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to) {
+  double rate(TransferScheduler& scheduler, const BlockLayout& from, const BlockLayout& to) {
     return best(bytes(), [&] {
       std::latch ended(1);
-      begin(engine, from, to, ended);
+      begin(scheduler, from, to, ended);
       ended.wait();
     });
   }
 
-  double duplex(TransferEngine& engine, const BlockLayout& load_from, const BlockLayout& load_to,
-                const BlockLayout& store_from, const BlockLayout& store_to) {
+  double duplex(TransferScheduler& scheduler, const BlockLayout& load_from,
+                const BlockLayout& load_to, const BlockLayout& store_from,
+                const BlockLayout& store_to) {
     return best(2 * bytes(), [&] {
       std::latch ended(2);
-      begin(engine, load_from, load_to, ended);
-      begin(engine, store_from, store_to, ended);
+      begin(scheduler, load_from, load_to, ended);
+      begin(scheduler, store_from, store_to, ended);
       ended.wait();
     });
   }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/rig.hpp"
+#include "bench/bench_rig.hpp"
 
 namespace cairn {
 namespace {

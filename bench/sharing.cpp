@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/rig.hpp"
+#include "bench/bench_rig.hpp"
 
 namespace cairn {
 namespace {
@@ -131,11 +131,11 @@ class Side {
   void clear() { must(cache_->clear(std::nullopt)); }
 
   void share() {
-    const TransferId id = must(
-        rig_.manager.groups().share("g", {.kind = rank_ == 0 ? ShareKind::send : ShareKind::recv,
-                                          .cache = cache_,
-                                          .keys = keys_,
-                                          .other = 1 - rank_}));
+    const TransferId id = must(rig_.manager.groups().share(
+        "g", {.kind = rank_ == 0 ? CollectiveKind::send : CollectiveKind::recv,
+              .cache = cache_,
+              .keys = keys_,
+              .other = 1 - rank_}));
     std::latch ended(1);
     must(rig_.manager.watch_transfer(id, [&](const TransferStatus& status) {
       check(status.state == TransferState::done && status.bytes == kTotalBytes, "share");

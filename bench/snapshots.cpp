@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "bench/rig.hpp"
+#include "bench/bench_rig.hpp"
 
 namespace cairn {
 namespace {

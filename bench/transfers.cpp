@@ -1,5 +1,5 @@
-// What the transfer engine adds to the copy itself: the same bytes by one thread's memcpy and by a
-// transfer, turn by turn, so that both see the same machine.
+// What the transfer scheduler adds to the copy itself: the same bytes by one thread's memcpy and by
+// a transfer, turn by turn, so that both see the same machine.
 
 #include <benchmark/benchmark.h>
 
@@ -15,7 +15,8 @@
 #include "base/clock.hpp"
 #include "bench/must.hpp"
 #include "layouts/builder.hpp"
-#include "transport/engine/transfer_engine.hpp"
+#include "memory/host/host_runtime.hpp"
+#include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn {
 namespace {
@@ -37,18 +38,18 @@ TransferJob copy_of(const BlockLayout& from, const BlockLayout& to, std::uint32_
   return job;
 }
 
-void run(TransferEngine& engine, TransferJob job) {
+void run(TransferScheduler& scheduler, TransferJob job) {
   std::latch ended(1);
   job.on_complete = [&](JobOutcome outcome) {
     if (outcome.state != JobState::done) std::abort();
     ended.count_down();
   };
-  must(engine.submit(std::move(job)));
+  must(scheduler.submit(std::move(job)));
   ended.wait();
 }
 
-void transfer(TransferEngine& engine, const BlockLayout& from, const BlockLayout& to) {
-  run(engine, copy_of(from, to, kShape.num_blocks));
+void transfer(TransferScheduler& scheduler, const BlockLayout& from, const BlockLayout& to) {
+  run(scheduler, copy_of(from, to, kShape.num_blocks));
 }
 
 enum class Way : std::uint8_t { load, store };
@@ -57,7 +58,7 @@ void TransferOfMemcpy(benchmark::State& state, Way way) {
   SystemClock clock;
   const auto runtime = must(make_host_runtime({}));
   const auto disk = make_positional_disk_io();
-  TransferEngine engine(*runtime, *disk, clock, {});
+  TransferScheduler scheduler(*runtime, *disk, clock, {});
   const BlockLayout pinned =
       must(LayoutBuilder().config(kShape).fully_contiguous().allocate_pinned(*runtime, {}).build());
   const BlockLayout device =
@@ -66,8 +67,8 @@ void TransferOfMemcpy(benchmark::State& state, Way way) {
   const BlockLayout& to = way == Way::load ? device : pinned;
   const std::uint64_t bytes = kShape.num_blocks * block_bytes(kShape);
 
-  transfer(engine, pinned, device);  // every page is there before anything is timed
-  transfer(engine, device, pinned);
+  transfer(scheduler, pinned, device);  // every page is there before anything is timed
+  transfer(scheduler, device, pinned);
   Duration by_memcpy{};
   Duration by_engine{};
   for (auto _ : state) {
@@ -75,7 +76,7 @@ void TransferOfMemcpy(benchmark::State& state, Way way) {
     std::memcpy(to.address({}), from.address({}), bytes);
     benchmark::ClobberMemory();
     const TimePoint middle = clock.now();
-    transfer(engine, from, to);
+    transfer(scheduler, from, to);
     by_memcpy += middle - start;
     by_engine += clock.now() - middle;
   }
@@ -119,7 +120,7 @@ void LoadWhileOffloading(benchmark::State& state, Yardstick yardstick) {
   SystemClock clock;
   const auto runtime = must(make_host_runtime({}));
   const auto disk = make_positional_disk_io();
-  TransferEngine engine(*runtime, *disk, clock, {});
+  TransferScheduler scheduler(*runtime, *disk, clock, {});
   const auto make = [&](bool on_device) {
     auto placed = LayoutBuilder().config(kShape).fully_contiguous();
     return must(on_device ? std::move(placed).allocate_device(*runtime, {}).build()
@@ -129,13 +130,13 @@ void LoadWhileOffloading(benchmark::State& state, Yardstick yardstick) {
   const BlockLayout room = make(false);
   const BlockLayout wanted = make(false);
   const BlockLayout loaded = make(true);
-  transfer(engine, leaving, room);
-  transfer(engine, wanted, loaded);
+  transfer(scheduler, leaving, room);
+  transfer(scheduler, wanted, loaded);
   const auto slowest_of_100 = [&] {
     std::vector<Duration> waits;
     for (int i = 0; i < kLoads; ++i) {
       const TimePoint start = clock.now();
-      run(engine, copy_of(wanted, loaded, 1));
+      run(scheduler, copy_of(wanted, loaded, 1));
       waits.push_back(clock.now() - start);
     }
     std::ranges::sort(waits);
@@ -152,7 +153,7 @@ void LoadWhileOffloading(benchmark::State& state, Yardstick yardstick) {
       TransferJob job = copy_of(leaving, room, kShape.num_blocks);
       job.urgency = Urgency::allocation;
       job.on_complete = [&](const JobOutcome&) { offloaded.count_down(); };
-      must(engine.submit(std::move(job)));
+      must(scheduler.submit(std::move(job)));
     }
     ratios.push_back(slowest_of_100() / otherwise);
     offloaded.wait();

@@ -7,13 +7,13 @@
 #include <string>
 
 #include "base/random.hpp"
-#include "blockmgr/cache/cache_core.hpp"
 #include "blockmgr/cache/cache_resize.hpp"
-#include "blockmgr/cache/disk_tier.hpp"
 #include "blockmgr/cache/tier_memory.hpp"
 #include "blockmgr/checkpointer.hpp"
+#include "blockmgr/core/cache_core.hpp"
 #include "blockmgr/disk/disk_place.hpp"
 #include "blockmgr/disk/learnt_file.hpp"
+#include "blockmgr/disk_tier/disk_tier.hpp"
 #include "blockmgr/index/config_check.hpp"
 #include "blockmgr/slot_totals.hpp"
 #include "layouts/builder.hpp"
@@ -56,18 +56,19 @@ Result<> check_imports(const Cache& cache, const CacheConfig& asked) {
 }  // namespace
 
 struct BlockManager::Impl {
-  Impl(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
+  Impl(DeviceRuntime& runtime, TransferScheduler& scheduler, const Clock& clock, Logger& log,
        BlockManagerOptions options, const GroupOptions& group_options)
-      : services(std::make_shared<CacheServices>(runtime, engine, clock, log, std::move(options))),
+      : services(
+            std::make_shared<CacheServices>(runtime, scheduler, clock, log, std::move(options))),
         groups(
             std::make_unique<Groups>(Groups::Services{.runtime = runtime,
-                                                      .device_memory = engine.device_memory(),
+                                                      .device_memory = scheduler.device_memory(),
                                                       .transfers = services->transfers,
                                                       .log = log,
                                                       .clock = clock,
                                                       .lease_ms = services->options.max_lease_ms},
                                      group_options, make_local_collectives(group_options.host))),
-        agents(std::make_unique<Agents>(services)),
+        engine_memories(std::make_unique<EngineMemories>(services)),
         snapshots(std::in_place, services) {}
 
   struct Member {
@@ -88,7 +89,7 @@ struct BlockManager::Impl {
 
   const std::shared_ptr<CacheServices> services;
   std::unique_ptr<Groups> groups;
-  std::unique_ptr<Agents> agents;
+  std::unique_ptr<EngineMemories> engine_memories;
   std::optional<Snapshots> snapshots;  // until the manager's destructor
   Mutex creating;                      // one creation at a time; lookups go on
   mutable Mutex mutex;
@@ -101,9 +102,9 @@ struct BlockManager::Impl {
   std::optional<Checkpointer> checkpointer;
 };
 
-BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock,
+BlockManager::BlockManager(DeviceRuntime& runtime, TransferScheduler& scheduler, const Clock& clock,
                            Logger& log, BlockManagerOptions options, GroupOptions groups)
-    : impl_(std::make_unique<Impl>(runtime, engine, clock, log, std::move(options),
+    : impl_(std::make_unique<Impl>(runtime, scheduler, clock, log, std::move(options),
                                    std::move(groups))) {
   for (const auto& root : disk_roots(impl_->services->options)) {
     for (const auto& path : remove_unfinished(root)) {
@@ -128,15 +129,15 @@ BlockManager::BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const
 BlockManager::~BlockManager() {
   // Operations of both hold caches and leases.
   impl_->groups.reset();
-  impl_->agents.reset();
+  impl_->engine_memories.reset();
   impl_->snapshots.reset();
   impl_->checkpointer.reset();
   checkpoint();
   for (const auto& cache : caches()) {
-    Section section(*cache->core(), LockUse::upkeep);
-    if (!section->dropped) section.shut();
+    CacheLock locked(*cache->core(), LockUse::upkeep);
+    if (!locked->dropped) locked.shut();
   }
-  impl_->services->jobs.wait_empty(impl_->services->engine.executor());
+  impl_->services->jobs.wait_empty(impl_->services->scheduler.executor());
   if (impl_->services->record) impl_->services->record->close();
 }
 
@@ -178,7 +179,7 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
     return std::move(placed)
         .allocate_by(StorageKind::device,
                      [this, options](std::uint64_t size_bytes) {
-                       return services->engine.allocate_device(size_bytes, options);
+                       return services->scheduler.allocate_device(size_bytes, options);
                      })
         .build();
   }
@@ -318,7 +319,7 @@ Result<BlockManager::Created> BlockManager::create_cache(const CacheConfig& give
     MutexLock lock(impl_->mutex);
     if (auto at = impl_->members.find(config.name); at != impl_->members.end()) {
       CacheCore& core = *at->second.cache->core();
-      if (Section section(core, LockUse::upkeep); section->dropped) {
+      if (CacheLock locked(core, LockUse::upkeep); locked->dropped) {
         return Error{ErrorCode::state_conflict, "cache " + config.name + " is being removed"};
       }
       if (Impl::is_as_asked(at->second, config)) {
@@ -389,15 +390,15 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
   CacheCore& core = *(*cache)->core();
   std::uint64_t ended = 0;
   {
-    Section section(core, LockUse::upkeep);
-    CAIRN_TRY(section.check_usable());
-    section->leases.end_overdue(section);
-    ended = section->leases.size();
+    CacheLock locked(core, LockUse::upkeep);
+    CAIRN_TRY(locked.check_usable());
+    locked->leases.end_overdue(locked);
+    ended = locked->leases.size();
     if (ended > 0 && !force) {
       return Error{ErrorCode::leased,
                    "cache " + std::string(name) + " has " + std::to_string(ended) + " leases"};
     }
-    section.shut();
+    locked.shut();
   }
   impl_->remove(name, true);
   return ended;
@@ -406,9 +407,9 @@ Result<std::uint64_t> BlockManager::drop_cache(std::string_view name, bool force
 void BlockManager::take_back(const Created& created) {
   const std::string& name = created.cache->config().name;
   {
-    Section section(*created.cache->core(), LockUse::upkeep);
-    if (section->dropped) return;
-    section.shut();
+    CacheLock locked(*created.cache->core(), LockUse::upkeep);
+    if (locked->dropped) return;
+    locked.shut();
   }
   bool had_files = false;
   {
@@ -474,19 +475,19 @@ Result<> BlockManager::watch_transfer(TransferId id,
 Snapshots& BlockManager::snapshots() { return *impl_->snapshots; }
 
 Result<TransferStatus> BlockManager::cancel_transfer(TransferId id) {
-  if (impl_->snapshots->cancel(id) || impl_->agents->cancel(id)) return transfer(id);
+  if (impl_->snapshots->cancel(id) || impl_->engine_memories->cancel(id)) return transfer(id);
   auto owner = impl_->services->transfers.owner(id);
   if (!owner) return std::move(owner).error();
   if (const auto core = owner->lock()) {
-    Section section(*core, LockUse::upkeep);
-    section->moves.cancel(section, id);
+    CacheLock locked(*core, LockUse::upkeep);
+    locked->transfers.cancel(locked, id);
   } else {
     impl_->groups->cancel(id);
   }
   return transfer(id);
 }
 
-Agents& BlockManager::agents() { return *impl_->agents; }
+EngineMemories& BlockManager::engine_memories() { return *impl_->engine_memories; }
 const MappedCounts& BlockManager::mapped() const { return impl_->services->mapped; }
 
 Groups& BlockManager::groups() { return *impl_->groups; }
@@ -516,13 +517,13 @@ void BlockManager::reset_peaks(int device_id) {
 }
 
 void BlockManager::tick() {
-  impl_->agents->tick();
+  impl_->engine_memories->tick();
   for (const auto& cache : caches()) {
     {
-      Section section(*cache->core(), LockUse::upkeep);
-      if (section->dropped) continue;
-      section->leases.end_overdue(section);
-      section.expire_keys();
+      CacheLock locked(*cache->core(), LockUse::upkeep);
+      if (locked->dropped) continue;
+      locked->leases.end_overdue(locked);
+      locked.expire_keys();
     }
     trim_if_due(*cache->core());
     Scrub::go_on(*cache->core());

@@ -6,14 +6,14 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "blockmgr/agent/agents.hpp"
 #include "blockmgr/cache/cache.hpp"
+#include "blockmgr/collectives/groups.hpp"
 #include "blockmgr/disk/disk_place.hpp"
+#include "blockmgr/engine_memory/engine_memories.hpp"
 #include "blockmgr/index/event_ring.hpp"
-#include "blockmgr/share/groups.hpp"
 #include "blockmgr/snapshot/snapshots.hpp"
 #include "memory/device_runtime.hpp"
-#include "transport/engine/transfer_engine.hpp"
+#include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn {
 
@@ -24,8 +24,8 @@ class BlockManager {
  public:
   // Borrows the first four arguments, which must outlive it. The destructor ends all leases and
   // waits until the engine has released every slot.
-  BlockManager(DeviceRuntime& runtime, TransferEngine& engine, const Clock& clock, Logger& log,
-               BlockManagerOptions options, GroupOptions groups = {});
+  BlockManager(DeviceRuntime& runtime, TransferScheduler& scheduler, const Clock& clock,
+               Logger& log, BlockManagerOptions options, GroupOptions groups = {});
   ~BlockManager();
 
   struct Created {
@@ -81,7 +81,7 @@ class BlockManager {
   // The groups that have this server as a rank. Their operations are transfers.
   Groups& groups();
   // The engines that have registered memory. Their copies are transfers.
-  Agents& agents();
+  EngineMemories& engine_memories();
   // Mappings of snapshots and of disk tiers' indexes.
   const MappedCounts& mapped() const;
   // Blocks added and removed in all caches, for subscribers.

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "blockmgr/cache/disk_tier.hpp"
+#include "blockmgr/disk_tier/disk_tier.hpp"
 
 namespace cairn {
 namespace {
@@ -42,11 +42,11 @@ void Checkpointer::look(TimePoint now) {
     if (!core.journal) continue;
     bool wanted = false;
     {
-      Section section(core, LockUse::upkeep);
+      CacheLock locked(core, LockUse::upkeep);
       const auto failing = failing_.find(core.number);
       const bool may_again = failing == failing_.end() || now >= failing->second.not_before;
       const bool early = core.journal->wants_checkpoint() && may_again;
-      wanted = !section->dropped && (early || (all && core.journal->has_changes()));
+      wanted = !locked->dropped && (early || (all && core.journal->has_changes()));
     }
     if (!wanted) continue;
     if (checkpoint_disk_tier(core)) {

@@ -1,6 +1,6 @@
 #include "blockmgr/slot_totals.hpp"
 
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -29,21 +29,21 @@ std::string device_of(const BlockLayout& layout) {
 }  // namespace
 
 void reset_slot_peaks(CacheCore& core, int device_id) {
-  Section section(core, LockUse::upkeep);
+  CacheLock locked(core, LockUse::upkeep);
   for (Tier tier : kTiers) {
     if (!core.spaces[index_of(tier)]) continue;
     if (device_of(core.layout(tier)) != std::to_string(device_id)) continue;
-    section->store.pool(tier).reset_peak();
+    locked->store.pool(tier).reset_peak();
   }
 }
 
 void SlotTotals::add(CacheCore& core) {
-  Section section(core, LockUse::look);
+  CacheLock locked(core, LockUse::look);
   for (Tier tier : kTiers) {
     if (!core.spaces[index_of(tier)]) continue;
     const BlockLayout& layout = core.layout(tier);
     AllocatorStatistics& all = by_device_[device_of(layout)];
-    const AllocatorStatistics one = section->store.pool(tier).statistics(slot_bytes(layout));
+    const AllocatorStatistics one = locked->store.pool(tier).statistics(slot_bytes(layout));
     all.allocated_bytes += one.allocated_bytes;
     all.cached_bytes += one.cached_bytes;
     all.reserved_bytes += one.reserved_bytes;

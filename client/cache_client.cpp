@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "base/hex.hpp"
-#include "client/wire.hpp"
+#include "client/http_wire.hpp"
 
 namespace cairn::client {
 namespace {

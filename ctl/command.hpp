@@ -12,7 +12,7 @@
 #include "base/result.hpp"
 #include "client/cache_client.hpp"
 #include "client/endpoint.hpp"
-#include "client/wire.hpp"
+#include "client/http_wire.hpp"
 
 namespace cairn::ctl {
 
@@ -93,7 +93,7 @@ Answer<> put(const Session&);
 Answer<> get(const Session&);
 Answer<> list_leases(const Session&);
 Answer<> end_lease(const Session&);
-// movements.cpp
+// transfers.cpp
 Answer<> list_transfers(const Session&);
 Answer<> start_transfer(const Session&);
 Answer<> advise(const Session&);
@@ -106,8 +106,8 @@ Answer<> make_snapshot(const Session&);
 Answer<> restore_snapshot(const Session&);
 Answer<> delete_snapshot(const Session&);
 // machine.cpp
-Answer<> list_agents(const Session&);
-Answer<> end_agent(const Session&);
+Answer<> list_engine_memories(const Session&);
+Answer<> end_engine_memory(const Session&);
 Answer<> list_devices(const Session&);
 Answer<> empty_device(const Session&);
 Answer<> reset_device(const Session&);

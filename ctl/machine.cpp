@@ -49,7 +49,7 @@ Answer<> ask_device(const Session& session, std::string_view verb) {
 
 }  // namespace
 
-Answer<> list_agents(const Session& session) {
+Answer<> list_engine_memories(const Session& session) {
   auto list = session.client.call("GET", "/v1/agents");
   if (!list) return std::move(list).error();
   if (session.print_json(*list)) return {};
@@ -67,7 +67,7 @@ Answer<> list_agents(const Session& session) {
   });
 }
 
-Answer<> end_agent(const Session& session) {
+Answer<> end_engine_memory(const Session& session) {
   auto gone = session.client.call("DELETE", agent_path(session.word(0)));
   if (!gone) return std::move(gone).error();
   if (!session.arguments.json) session.out << session.word(0) << " has ended\n";

@@ -46,7 +46,7 @@ def program_help(programs, name):
 
 # Of /v1/caches/{cache}/WORD; every other route goes by its first word.
 TITLES = {"": "Caches", **dict.fromkeys(["match", "allocate", "commit", "slots", "read", "write"], "Blocks"),
-          "keys": "One key", **dict.fromkeys(["transfers", "evict", "clear", "blocks"], "Movement and listing"),
+          "keys": "One key", **dict.fromkeys(["transfers", "evict", "clear", "blocks"], "Transfers and listing"),
           "tiers": "Memory shared with engines", "snapshots": "Snapshots"}
 
 
@@ -57,7 +57,7 @@ def title_of(path):
     if words[1] == "caches":
         word = words[3] if len(words) > 3 else ""
         return TITLES.get(word, word.capitalize())
-    return {"transfers": "Movement and listing"}.get(words[1], words[1].capitalize())
+    return {"transfers": "Transfers and listing"}.get(words[1], words[1].capitalize())
 
 
 def type_of(schema):

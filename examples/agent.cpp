@@ -230,13 +230,13 @@ int run(const std::vector<std::string>& arguments) {
     ratios.push_back(seconds_since(start) / load_s);
     fastest_s = std::min(fastest_s, load_s);
   }
-  json told = {{"blocks", count}, {"block_bytes", area.block_bytes()}, {"right", right}};
+  json report = {{"blocks", count}, {"block_bytes", area.block_bytes()}, {"right", right}};
   if (rounds > 0) {
-    told["of_memcpy"] = median(ratios);
-    told["gb_per_s"] = 1e-9 * static_cast<double>(count * area.block_bytes()) / fastest_s;
+    report["of_memcpy"] = median(ratios);
+    report["gb_per_s"] = 1e-9 * static_cast<double>(count * area.block_bytes()) / fastest_s;
   }
   server.call("DELETE", "/v1/agents/" + name);
-  std::cout << told.dump() << std::endl;
+  std::cout << report.dump() << std::endl;
   return right ? 0 : 1;
 }
 

@@ -43,15 +43,17 @@ MappedTier::MappedTier(const cairn::client::CacheClient::ExportedTier& exported,
       piece_bytes_(layout.at("page_size").get<std::uint64_t>() *
                    layout.at("inner_dim").get<std::uint64_t>() *
                    layout.at("dtype_width_bytes").get<std::uint64_t>()) {
-  const nlohmann::json& told = exported.description;
-  if (told.at("kind") != "shm") {
-    throw std::runtime_error("this engine maps shared memory, not " + told.at("kind").dump());
+  const nlohmann::json& description = exported.description;
+  if (description.at("kind") != "shm") {
+    throw std::runtime_error("this engine maps shared memory, not " +
+                             description.at("kind").dump());
   }
-  for (const auto& region : told.at("regions")) regions_.push_back(region.at("offset_bytes"));
+  for (const auto& region : description.at("regions"))
+    regions_.push_back(region.at("offset_bytes"));
   if (exported.file != nullptr) {
     map(exported.file->get());
   } else {
-    map(open_by_path(told).get());
+    map(open_by_path(description).get());
   }
 }
 

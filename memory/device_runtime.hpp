@@ -142,15 +142,4 @@ class DeviceRuntime {
   virtual Result<std::unique_ptr<Stream>> create_stream(int device_id) = 0;
 };
 
-struct HostRuntimeOptions {
-  std::uint32_t devices = 1;       // 1 to 64
-  std::uint64_t device_bytes = 0;  // memory of each; 0: no limit but the machine's
-};
-Result<std::unique_ptr<DeviceRuntime>> make_host_runtime(HostRuntimeOptions options);
-
-// The GPUs that CUDA shows (CUDA_VISIBLE_DEVICES selects them); one that does not open is left out.
-// unavailable, with the reason, if the program was built without the CUDA toolkit, or CUDA finds no
-// driver or no GPU; device_error if there are GPUs and none opens.
-Result<std::unique_ptr<DeviceRuntime>> make_cuda_runtime();
-
 }  // namespace cairn

@@ -240,10 +240,10 @@ Result<> check_still_exported(const ExportedMemory& memory, int mapped_fd) {
                  "drop the cache first"};
   }
   struct stat mapped {};
-  struct stat told {};
+  struct stat named {};
   const int found =
-      memory.file ? ::fstat(memory.file->get(), &told) : ::lstat(memory.path.c_str(), &told);
-  if (found == 0 && ::fstat(mapped_fd, &mapped) == 0 && is_same_file(mapped, told)) return {};
+      memory.file ? ::fstat(memory.file->get(), &named) : ::lstat(memory.path.c_str(), &named);
+  if (found == 0 && ::fstat(mapped_fd, &mapped) == 0 && is_same_file(mapped, named)) return {};
   return Error{ErrorCode::state_conflict,
                name_of(memory) +
                    " is no longer the memory that the cache lies in: whoever exported it "

@@ -79,8 +79,8 @@ void add_matches(Families& out, std::span<const CacheStats> caches) {
     blocks.add({{"cache", cache.name}, {"result", tier}}, stats.hit_blocks);
   });
   for (const CacheStats& cache : caches) {
-    if (cache.has_shared) {
-      blocks.add({{"cache", cache.name}, {"result", "shared"}}, cache.shared_hit_blocks);
+    if (cache.has_remote_tier) {
+      blocks.add({{"cache", cache.name}, {"result", "shared"}}, cache.remote_hit_blocks);
     }
     blocks.add({{"cache", cache.name}, {"result", "miss"}}, cache.miss_blocks);
   }
@@ -165,7 +165,7 @@ void add_lock_holds(Families& out, std::span<const CacheStats> caches) {
   out.push_back(std::move(holds).take());
 }
 
-void add_cache_movements(Families& out, std::span<const CacheStats> caches) {
+void add_cache_transfers(Families& out, std::span<const CacheStats> caches) {
   auto transfers =
       Builder::counter({"cairn_transfers_total", "Blocks moved between two tiers, by outcome."});
   auto bytes = Builder::counter({"cairn_transfer_bytes_total", "Bytes moved between two tiers."});
@@ -193,9 +193,9 @@ void add_cache_movements(Families& out, std::span<const CacheStats> caches) {
   out.push_back(std::move(bytes).take());
 }
 
-void add_all_movements(Families& out, const MetricsInput& input) {
+void add_all_transfers(Families& out, const MetricsInput& input) {
   auto durations = Builder::histogram(
-      {"cairn_transfer_duration_seconds", "How long movements between two tiers took."});
+      {"cairn_transfer_duration_seconds", "How long transfers between two tiers took."});
   auto in_flight =
       Builder::gauge({"cairn_transfers_in_flight", "Blocks being moved between two tiers."});
   for (Tier from : kTiers) {
@@ -214,21 +214,21 @@ void add_all_movements(Families& out, const MetricsInput& input) {
   out.push_back(std::move(in_flight).take());
 
   auto queue = Builder::gauge(
-      {"cairn_transfer_queue_depth", "Jobs of the transfer engine that have not begun."});
-  queue.add({}, input.engine.queued);
+      {"cairn_transfer_queue_depth", "Jobs of the transfer scheduler that have not begun."});
+  queue.add({}, input.scheduler.queued);
   out.push_back(std::move(queue).take());
   auto jobs =
-      Builder::counter({"cairn_transfer_jobs_total", "Jobs of the transfer engine by outcome."});
-  jobs.add({{"outcome", "done"}}, input.engine.done);
-  jobs.add({{"outcome", "failed"}}, input.engine.failed);
-  jobs.add({{"outcome", "cancelled"}}, input.engine.cancelled);
-  jobs.add({{"outcome", "rejected"}}, input.engine.rejected);
+      Builder::counter({"cairn_transfer_jobs_total", "Jobs of the transfer scheduler by outcome."});
+  jobs.add({{"outcome", "done"}}, input.scheduler.done);
+  jobs.add({{"outcome", "failed"}}, input.scheduler.failed);
+  jobs.add({{"outcome", "cancelled"}}, input.scheduler.cancelled);
+  jobs.add({{"outcome", "rejected"}}, input.scheduler.rejected);
   out.push_back(std::move(jobs).take());
 
   auto strategies = Builder::counter(
       {"cairn_transfer_strategy_total",
        "Jobs that copied bytes, by the kinds of memory and by how their end was detected."});
-  for (const TransferEngineStats::Copied& copied : input.engine.copied) {
+  for (const TransferSchedulerStats::Copied& copied : input.scheduler.copied) {
     strategies.add({{"from", to_string(copied.from)},
                     {"to", to_string(copied.to)},
                     {"strategy", to_string(copied.strategy)}},
@@ -238,8 +238,8 @@ void add_all_movements(Families& out, const MetricsInput& input) {
   auto prefetched =
       Builder::counter({"cairn_unified_prefetch_bytes_total",
                         "Bytes of unified memory sent to the device or to the host."});
-  prefetched.add({{"to", "device"}}, input.engine.prefetched_to_device_bytes);
-  prefetched.add({{"to", "host"}}, input.engine.prefetched_to_host_bytes);
+  prefetched.add({{"to", "device"}}, input.scheduler.prefetched_to_device_bytes);
+  prefetched.add({{"to", "host"}}, input.scheduler.prefetched_to_host_bytes);
   out.push_back(std::move(prefetched).take());
 }
 
@@ -375,10 +375,10 @@ std::string metrics_text(const MetricsInput& input) {
   add_matches(families, input.caches);
   add_hints(families, input.caches);
   add_leases(families, input.caches);
-  add_cache_movements(families, input.caches);
+  add_cache_transfers(families, input.caches);
   add_reuse(families, input.caches);
   add_lock_holds(families, input.caches);
-  add_all_movements(families, input);
+  add_all_transfers(families, input);
   add_checksums(families, input.totals);
   add_allocators(families, input.allocators);
   add_disk(families, input.caches);
@@ -399,9 +399,9 @@ std::string metrics_text(const MetricsInput& input) {
   left_out.add({}, input.log_left_out);
   families.push_back(std::move(left_out).take());
   add_groups(families, input.groups);
-  add_agents(families, input.agents);
+  add_engine_memories(families, input.engine_memories);
   add_mapped(families, input.mapped);
-  if (input.shared != nullptr) add_shared(families, *input.shared);
+  if (input.shared != nullptr) add_remote(families, *input.shared);
   add_http(families, input);
 
   std::ostringstream out;

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "base/histogram.hpp"
-#include "blockmgr/agent/agent_types.hpp"
+#include "blockmgr/collectives/collective_stats.hpp"
+#include "blockmgr/engine_memory/engine_memory_types.hpp"
 #include "blockmgr/index/stats.hpp"
-#include "blockmgr/share/share_stats.hpp"
-#include "blockmgr/shared/shared_tier.hpp"
+#include "blockmgr/remote_tier/remote_tier.hpp"
 #include "memory/alloc/statistics.hpp"
 #include "metrics/http_counters.hpp"
-#include "transport/engine/transfer_engine.hpp"
 #include "transport/store/block_peers.hpp"
-#include "transport/store/shared_store.hpp"
+#include "transport/store/remote_store.hpp"
+#include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn {
 
@@ -42,10 +42,10 @@ struct MappedTotals {
 };
 
 // The shared store and the servers that share it.
-struct SharedStats {
-  SharedStoreStats store;
+struct RemoteStats {
+  RemoteStoreStats store;
   BlockPeers::Stats peers;
-  std::vector<SharedTierStats> tiers;
+  std::vector<RemoteTierStats> tiers;
   std::uint64_t missed_events = 0;
   std::uint64_t same_url = 0;  // servers
 };
@@ -59,11 +59,11 @@ struct MetricsInput {
   bool ready = false;
   std::span<const CacheStats> caches;
   CacheTotals totals = {};
-  TransferEngineStats engine;
+  TransferSchedulerStats scheduler;
   std::span<const NamedAllocator> allocators;
   const GroupsStats& groups;
-  AgentStats agents = {};
-  const SharedStats* shared = nullptr;     // null: there is no shared store
+  EngineMemoryStats engine_memories = {};
+  const RemoteStats* shared = nullptr;     // null: there is no shared store
   std::uint64_t damaged_descriptions = 0;  // of remembered caches, at the start
   std::uint64_t memory_shortages = 0;      // how often the process ran out of memory
   std::uint64_t log_dropped = 0;           // log lines that nobody read

@@ -31,9 +31,9 @@ void add_groups(std::vector<prometheus::MetricFamily>& out, const GroupsStats& s
   auto durations = Builder::histogram(
       {"cairn_collective_duration_seconds",
        "How long group operations took here, including the wait for the other ranks."});
-  for (std::size_t i = 0; i < kNumShareKinds; ++i) {
-    const auto kind = to_string(static_cast<ShareKind>(i));
-    const ShareKindStats& one = stats.kinds[i];
+  for (std::size_t i = 0; i < kNumCollectiveKinds; ++i) {
+    const auto kind = to_string(static_cast<CollectiveKind>(i));
+    const CollectiveKindStats& one = stats.kinds[i];
     for (std::size_t outcome = 0; outcome < kNumTransferOutcomes; ++outcome) {
       operations.add(
           {{"kind", kind}, {"outcome", to_string(static_cast<TransferOutcome>(outcome))}},

@@ -10,10 +10,11 @@
 // What exposition.cpp gathers from the other files.
 namespace cairn {
 
-void add_agents(std::vector<prometheus::MetricFamily>& out, const AgentStats& stats);
+void add_engine_memories(std::vector<prometheus::MetricFamily>& out,
+                         const EngineMemoryStats& stats);
 void add_allocators(std::vector<prometheus::MetricFamily>& out,
                     std::span<const NamedAllocator> allocators);
 void add_groups(std::vector<prometheus::MetricFamily>& out, const GroupsStats& stats);
-void add_shared(std::vector<prometheus::MetricFamily>& out, const SharedStats& stats);
+void add_remote(std::vector<prometheus::MetricFamily>& out, const RemoteStats& stats);
 
 }  // namespace cairn

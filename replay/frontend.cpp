@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "replay/blocks.hpp"
+#include "replay/replay_blocks.hpp"
 
 namespace cairn::replay {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "client/cache_client.hpp"
-#include "replay/blocks.hpp"
 #include "replay/options.hpp"
+#include "replay/replay_blocks.hpp"
 #include "replay/tally.hpp"
 #include "replay/target_cache.hpp"
 #include "replay/workload.hpp"

@@ -84,7 +84,7 @@ Console::Mode console_mode(const ReplayOptions& options) {
   return ::isatty(STDERR_FILENO) == 1 ? Console::Mode::bar : Console::Mode::lines;
 }
 
-int tell(const ReplayOptions& options, const SimulationOutcome& outcome) {
+int report(const ReplayOptions& options, const SimulationOutcome& outcome) {
   if (options.json) {
     print_json(std::cout, outcome);
   } else {
@@ -118,7 +118,7 @@ int run(std::span<const char* const> arguments) {
       std::cerr << "cairn-replay: " << outcome.error().detail << "\n";
       return kFailed;
     }
-    return tell(chosen, *outcome);
+    return report(chosen, *outcome);
   }
   if (chosen.hints.ended > 0 || chosen.hints.when > 0) {
     workload = with_hints(**workload, chosen.limit, chosen.hints);

@@ -42,12 +42,12 @@ ReuseHint hint_of(const HintOptions& hints, std::optional<std::int64_t> back_in_
                   std::uint64_t number) {
   using enum ReuseHint::Kind;
   const bool is_right = chance(2 * number) < hints.right;
-  const double told = chance(2 * number + 1);
+  const double draw = chance(2 * number + 1);
   if (hints.ended > 0) {
     const bool ends = back_in_ms.has_value() != is_right;
-    return {.kind = ends && told < hints.ended ? never : none};
+    return {.kind = ends && draw < hints.ended ? never : none};
   }
-  if (told >= hints.when) return {};
+  if (draw >= hints.when) return {};
   if (!is_right) {
     constexpr std::array<ReuseHint, 5> kAny = {{{.kind = never},
                                                 {.kind = later},

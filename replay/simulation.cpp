@@ -82,11 +82,11 @@ std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOr
   std::uint64_t hits = 0;
   for (const ShadowRequest& request : requests) {
     if (curve) {
-      tell_asked(*curve, cache, request);
+      report_asked(*curve, cache, request);
       cache.follow_lru(0, curve->choice().follows_lru());
     }
     hits += cache.request(request);
-    if (curve) tell_ended(*curve, cache, request);
+    if (curve) report_ended(*curve, cache, request);
   }
   return hits;
 }
@@ -99,7 +99,7 @@ ShadowCaches::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_bl
           .ghost_blocks = std::max(65'536U, 8 * capacity_blocks)};
 }
 
-void tell_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request) {
+void report_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request) {
   CapacityCurve::Request asked{.blocks = static_cast<std::uint32_t>(request.blocks.size()),
                                .unix_ms = request.unix_ms,
                                .ticket = kTicket};
@@ -111,7 +111,7 @@ void tell_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowReq
   curve.asked(std::move(asked));
 }
 
-void tell_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request) {
+void report_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request) {
   RequestEnd end = request.end;
   end.unknown_blocks = cache.unknown_blocks();
   curve.ended(kTicket, end);

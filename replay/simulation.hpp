@@ -31,7 +31,7 @@ Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& w
 ShadowCaches::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks);
 // The calls that a server makes to the curve beside a cache (ReuseWatch): once per request before
 // the cache, and once after it.
-void tell_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
-void tell_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
+void report_asked(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
+void report_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowRequest& request);
 
 }  // namespace cairn::replay

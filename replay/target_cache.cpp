@@ -6,7 +6,7 @@
 
 #include "base/hex.hpp"
 #include "base/random.hpp"
-#include "client/wire.hpp"
+#include "client/http_wire.hpp"
 
 namespace cairn::replay {
 namespace {

@@ -132,7 +132,7 @@ class ApiSession final : public http::Session {
   http::BodyPlan begin(const http::RequestHead& head) override;
   void handle(http::Body body, http::Responder respond) override;
   void finished(const http::FinishedRequest& request) override;
-  bool stays_open() const override { return connection_->agents > 0; }
+  bool stays_open() const override { return connection_->engine_memories > 0; }
   bool answers_always(const http::RequestHead& head) const override {
     return is_always_answered(head.path);
   }
@@ -158,7 +158,7 @@ class ApiSession final : public http::Session {
   void audit(const http::FinishedRequest& request) const;
 
   Service& service_;
-  const std::shared_ptr<AgentConnection> connection_ = std::make_shared<AgentConnection>();
+  const std::shared_ptr<EngineConnection> connection_ = std::make_shared<EngineConnection>();
   // The request in progress.
   const routes::Route* route_ = nullptr;  // null: none
   std::size_t label_ = router().paths().size();

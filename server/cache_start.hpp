@@ -8,7 +8,7 @@
 
 #include "base/log.hpp"
 #include "blockmgr/block_manager.hpp"
-#include "blockmgr/shared/shared_tiers.hpp"
+#include "blockmgr/remote_tier/remote_tiers.hpp"
 #include "server/config/cache_catalog.hpp"
 #include "server/config/unmade_caches.hpp"
 
@@ -23,7 +23,7 @@ class CacheStart {
     BlockManager& manager;
     CacheCatalog& catalog;
     UnmadeCaches& unmade;
-    SharedTiers* shared = nullptr;  // null: there is no shared store
+    RemoteTiers* shared = nullptr;  // null: there is no shared store
     Logger& log;
   };
   explicit CacheStart(const Services& services) : services_(services) {}

@@ -9,6 +9,8 @@
 
 #include "base/standard_files.hpp"
 #include "base/version.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "transport/copy/form_meter.hpp"
 
 namespace {

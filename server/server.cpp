@@ -15,7 +15,9 @@
 #include "base/hex.hpp"
 #include "base/random.hpp"
 #include "blockmgr/index/config_check.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
 #include "memory/gpu_presence.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "server/api_handler.hpp"
 #include "server/cache_start.hpp"
 #include "server/config/data_dir.hpp"
@@ -141,8 +143,8 @@ std::string own_instance() {
 
 // How other servers reach this one, which listens on `port`. Unknown if it listens on all addresses
 // without an advertised URL; then no cache needs it.
-SharedAddress own_address(const Settings& settings, std::uint16_t port) {
-  SharedAddress own{.url = settings.advertise,
+RemoteAddress own_address(const Settings& settings, std::uint16_t port) {
+  RemoteAddress own{.url = settings.advertise,
                     .host = this_host(),
                     .unix_path = settings.listen.unix_path.empty()
                                      ? ""
@@ -156,12 +158,12 @@ SharedAddress own_address(const Settings& settings, std::uint16_t port) {
   return own;
 }
 
-Result<SharedTiers::Beyond> make_beyond(const Settings& settings) {
+Result<RemoteTiers::Beyond> make_remote(const Settings& settings) {
   auto store = make_redis_store(*settings.shared);
   if (!store) return std::move(store).error();
   auto peers = make_http_peers(settings.peers);
   if (!peers) return std::move(peers).error();
-  return SharedTiers::Beyond{.store = std::move(*store), .peers = std::move(*peers)};
+  return RemoteTiers::Beyond{.store = std::move(*store), .peers = std::move(*peers)};
 }
 
 // Access control, and how the server identifies itself.
@@ -191,7 +193,7 @@ Result<Guard> make_guard(const Settings& settings, const Clock& clock) {
 struct Server::Parts {
   Parts(const Settings& given, const Clock& time, Logger& logger, DataDir dir,
         std::unique_ptr<DeviceRuntime> devices, std::unique_ptr<DiskIo> disk_io, Guard given_guard,
-        SharedTiers::Beyond beyond)
+        RemoteTiers::Beyond beyond)
       : settings(given),
         log(logger),
         data_dir(std::move(dir)),
@@ -199,13 +201,13 @@ struct Server::Parts {
         guard(std::move(given_guard)),
         runtime(std::move(devices)),
         disk(std::move(disk_io)),
-        engine(*runtime, *disk, time, settings.transfers),
-        manager(*runtime, engine, time, logger, block_options(settings, data_dir, logger),
+        scheduler(*runtime, *disk, time, settings.transfers),
+        manager(*runtime, scheduler, time, logger, block_options(settings, data_dir, logger),
                 settings.groups),
         shared(beyond.store == nullptr
                    ? nullptr
-                   : std::make_unique<SharedTiers>(manager, std::move(beyond), time,
-                                                   engine.executor(), settings.shared_tier)),
+                   : std::make_unique<RemoteTiers>(manager, std::move(beyond), time,
+                                                   scheduler.executor(), settings.remote_tier)),
         catalog(given.data_dir, manager, logger),
         start({.manager = manager,
                .catalog = catalog,
@@ -221,7 +223,7 @@ struct Server::Parts {
         admin({.name = "admin", .max_queued = kMaxQueuedTasks}),
         service{.manager = manager,
                 .runtime = *runtime,
-                .engine = engine,
+                .scheduler = scheduler,
                 .clock = time,
                 .log = logger,
                 .reserve = reserve,
@@ -244,18 +246,18 @@ struct Server::Parts {
                      [this] {
                        events.poll();
                        if (shared) shared->poll();
-                       tell_warnings();
+                       log_warnings();
                      }),
         reuse_ticker("reuse", kTickPeriod, [this] { manager.follow_reuse(); }) {}
 
   void tick() {
-    log.tell_left_out();
+    log.report_left_out();
     look_after_memory();
     manager.tick();
     ticked.store(true, std::memory_order_relaxed);
   }
 
-  void tell_warnings() {
+  void log_warnings() {
     if (service.phase != Phase::serving || service.clock.now() < next_warnings) return;
     next_warnings = service.clock.now() + kWarningPeriod;
     warnings.look(warnings_of(service));
@@ -268,12 +270,12 @@ struct Server::Parts {
 
   void look_after_memory() {
     if (!reserve.is_short()) return;
-    if (!std::exchange(told_of_shortage, true)) {
+    if (!std::exchange(logged_shortage, true)) {
       log.error("memory is short: requests in progress can finish, new ones are refused");
     }
     if (!reserve.refill()) return;
     log.warning("there is memory again");
-    told_of_shortage = false;
+    logged_shortage = false;
   }
 
   // Stops requests first, then what serves them, so that nothing is used after its end.
@@ -293,9 +295,9 @@ struct Server::Parts {
   Guard guard;
   std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<DiskIo> disk;
-  TransferEngine engine;
+  TransferScheduler scheduler;
   BlockManager manager;
-  std::unique_ptr<SharedTiers> shared;  // null: no shared store
+  std::unique_ptr<RemoteTiers> shared;  // null: no shared store
   CacheCatalog catalog;
   UnmadeCaches unmade;
   CacheStart start;
@@ -307,9 +309,9 @@ struct Server::Parts {
   TaskThreads admin;
   Service service;
   ApiHandler handler;
-  bool told_of_shortage = false;  // used by the ticker
-  WarningLog warnings{log};       // used by the event ticker
-  TimePoint next_warnings;        // used by the event ticker
+  bool logged_shortage = false;  // used by the ticker
+  WarningLog warnings{log};      // used by the event ticker
+  TimePoint next_warnings;       // used by the event ticker
   std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;
@@ -353,9 +355,9 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   if (!runtime) return std::move(runtime).error();
   auto disk = make_disk(settings, log);
   if (!disk) return std::move(disk).error();
-  SharedTiers::Beyond beyond;
+  RemoteTiers::Beyond beyond;
   if (settings.shared) {
-    auto made = make_beyond(settings);
+    auto made = make_remote(settings);
     if (!made) return std::move(made).error();
     beyond = std::move(*made);
   }

@@ -14,8 +14,8 @@ namespace cairn {
 // network. Reads the token and certificate files.
 Result<> check_startable(const Settings& settings, const Clock& clock);
 
-// The whole server: runtime, transfer engine, caches and HTTP. The destructor cuts off requests in
-// progress.
+// The whole server: runtime, transfer scheduler, caches and HTTP. The destructor cuts off requests
+// in progress.
 class Server {
  public:
   // Listens at once (503 until all is ready), makes the caches, then serves. Borrows the clock and

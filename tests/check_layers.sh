@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The layers are a line: each folder includes itself and folders to its left, and so do the rooms of a
-# folder among themselves; third parties stay in the folders made for them, and no logic is cut up by
-# the preprocessor.
+# folder among themselves; what a room declares it defines; no two headers have one name; third
+# parties stay in the folders made for them, and no logic is cut up by the preprocessor.
 #   check_layers.sh check ROOT   lists every line that breaks a rule; fails if there is one
 #   check_layers.sh prove        plants violations in a folder of its own; fails if one is missed
 set -euo pipefail
@@ -22,8 +22,8 @@ readonly program='
     }
     # Rooms, from left to right; "." is the folder itself.
     rooms["memory"] = ". alloc host cuda"
-    rooms["transport"] = "record copy io engine collective store"
-    rooms["blockmgr"] = "disk eviction index cache agent snapshot share . shared"
+    rooms["transport"] = "record copy io transfer collective store"
+    rooms["blockmgr"] = "disk eviction index reuse transfer core disk_tier cache engine_memory snapshot collectives . remote_tier"
     rooms["server"] = "http codec routing auth events config assets routes ."
     for (name in rooms) {
       count = split(rooms[name], line, " ")
@@ -45,7 +45,7 @@ readonly program='
     home["zmq"] = " "  # only the tests, as a client
     home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay ctl "
     # What is behind a header that others include.
-    inside["blockmgr/cache/cache_core.hpp"] = "blockmgr"
+    inside["blockmgr/core/cache_core.hpp"] = "blockmgr"
     home["gtest/"] = home["gmock/"] = home["benchmark/"] = " "
   }
   function complain(why) {
@@ -87,7 +87,60 @@ readonly program='
   /^[ \t]*#[ \t]*(if|ifdef|ifndef|elif)([^a-z]|$)/ {
     if (!(FILENAME == "base/mutex.hpp" && $0 == "#if defined(__clang__)")) complain("conditional compilation")
   }
-  END { exit broken > 0 }
+  # Declarations, which must be defined in the same room. A class is known by its name, a function by
+  # its name and the type of its first parameter.
+  function here() { return folder "/" room_of(FILENAME) }
+  function signature(text,   name, first) {
+    if (text ~ /=.*\(/ || !match(text, /[ &*>][a-z_][a-z_0-9]*\(/)) return ""
+    name = substr(text, RSTART + 1, RLENGTH - 1)
+    first = substr(text, RSTART + RLENGTH)
+    sub(/[,)].*/, "", first)
+    sub(/[ ]?[a-z_0-9]*$/, "", first)
+    return name first
+  }
+  FNR == 1 {
+    unnamed = 0
+    if (FILENAME ~ /\.hpp$/) {
+      base = FILENAME
+      sub(/.*\//, "", base)
+      if (base in header) complain(header[base] " has the same name")
+      header[base] = FILENAME
+    }
+  }
+  /^namespace \{/ { unnamed = 1 }
+  /^\}  \/\/ namespace$/ { unnamed = 0 }
+  FILENAME ~ /\.hpp$/ && /^(class|struct) / && !/;$/ {
+    text = $0
+    gsub(/CAIRN_[A-Z_]+(\([a-z_]*\))? /, "", text)
+    split(text, words, /[ :{]+/)
+    declared[words[2]] = declared[words[2]] " " here() " "
+  }
+  FILENAME ~ /\.hpp$/ && /^[A-Za-z]/ && !/^(class|struct|using|template|enum|static|namespace|constexpr|inline|friend|CAIRN)/ {
+    if ((key = signature($0)) != "") declared[key] = declared[key] " " here() " "
+  }
+  FILENAME ~ /\.cpp$/ && /^[A-Za-z]/ && !unnamed && !/^(static|using|namespace|constexpr|inline|template)/ {
+    key = ""
+    if (match($0, /[A-Z][A-Za-z_0-9]*::~?[A-Za-z_0-9]+\(/)) {
+      if (index(substr($0, 1, RSTART), "=") == 0) key = substr($0, RSTART, index(substr($0, RSTART), "::") - 1)
+    } else {
+      key = signature($0)
+    }
+    if (key != "") {
+      defined[++definitions] = key
+      place_of[definitions] = here()
+      at[definitions] = FILENAME ":" FNR
+    }
+  }
+  END {
+    for (i = 1; i <= definitions; ++i) {
+      key = defined[i]
+      if (key in declared && index(declared[key], " " place_of[i] " ") == 0) {
+        printf "%s: defines %s, which is declared in%s\n", at[i], key, declared[key]
+        ++broken
+      }
+    }
+    exit broken > 0
+  }
 '
 
 check() {
@@ -137,19 +190,19 @@ END
   fi
   plant base/bad.hpp '#include "memory/region.hpp"'
   plant memory/bad.cpp '#include "layouts/geometry.hpp"'
-  plant layouts/bad.hpp '  #  include "transport/engine.hpp"'
+  plant layouts/bad.hpp '  #  include "transport/transfer.hpp"'
   plant transport/copy/bad.hpp '#include "blockmgr/pool.hpp"'
   plant blockmgr/cache/bad.hpp '#include "metrics/text.hpp"'
   plant blockmgr/index/bad.hpp '#include "blockmgr/cache/cache.hpp"'
-  plant blockmgr/share/bad.hpp '#include "blockmgr/block_manager.hpp"'
-  plant transport/io/bad.hpp '#include "transport/engine/fair_queue.hpp"'
+  plant blockmgr/collectives/bad.hpp '#include "blockmgr/block_manager.hpp"'
+  plant transport/io/bad.hpp '#include "transport/transfer/fair_queue.hpp"'
   plant memory/bad.hpp '#include "memory/cuda/cuda_stream.hpp"'
   plant server/codec/bad.hpp '#include "server/config/settings.hpp"'
   plant server/config/bad.hpp '#include "server/routes/service.hpp"'
   plant server/routes/bad.cpp '#include "server/server.hpp"'
   plant metrics/bad.cpp '#include "server/http/message.hpp"'
   plant server/bad.cpp '#include "client/http_client.hpp"'
-  plant server/routes/bad.cpp '#include "blockmgr/cache/cache_core.hpp"'
+  plant server/routes/bad.cpp '#include "blockmgr/core/cache_core.hpp"'
   plant client/bad.cpp '#include "server/http/message.hpp"'
   plant replay/bad.cpp '#include "memory/region.hpp"'
   plant replay/bad.cpp '#include "blockmgr/index/block_store.hpp"'
@@ -167,13 +220,24 @@ END
   plant blockmgr/bad.cpp '#include <xxhash.h>'
   plant blockmgr/bad.cpp '#include <zstd.h>'
   plant blockmgr/bad.cpp '#include <zmq.h>'
-  plant blockmgr/shared/bad.cpp '#include <hiredis/hiredis.h>'
+  plant blockmgr/remote_tier/bad.cpp '#include <hiredis/hiredis.h>'
   plant replay/bad.cpp '#include <boost/system/result.hpp>'
   plant layouts/bad.cpp '#include <cuda_runtime.h>'
   plant server/bad.cpp '#include <gtest/gtest.h>'
   plant memory/bad.cpp '#ifdef CAIRN_CUDA'
   plant base/mutex.hpp.h '#if defined(__clang__)'
   plant server/bad.cu ' # if 1'
+  # Two files each: a declaration and its definition, or two headers.
+  echo 'std::string_view to_string(Tier tier);' >"$root/base/good.hpp"
+  plant memory/bad.cpp 'std::string_view to_string(Tier tier) {'
+  echo 'class Good {' >"$root/base/good.hpp"
+  plant memory/bad.cpp 'void Good::go(int n) {'
+  echo '#pragma once' >"$root/memory/good.hpp"
+  if check "$root" >/dev/null; then
+    echo "not found: two headers of one name"
+    failed=1
+  fi
+  rm "$root"/{base,memory}/good.hpp
   mkdir "$root/transport/attic"
   echo '#pragma once' >"$root/transport/attic/bad.hpp"
   if check "$root" >/dev/null; then
@@ -186,5 +250,5 @@ END
 case ${1-} in
   check) check "$2" ;;
   prove) prove ;;
-  *) sed -n '2,5s/^# //p' "$0"; exit 2 ;;
+  *) sed -n '2,6s/^# //p' "$0"; exit 2 ;;
 esac

@@ -9,7 +9,7 @@
 
 #include "base/result.hpp"
 #include "blockmgr/cache/cache.hpp"
-#include "blockmgr/cache/piece_progress.hpp"
+#include "blockmgr/transfer/piece_progress.hpp"
 
 namespace cairn {
 

@@ -4,7 +4,8 @@
 
 #include "base/hex.hpp"
 #include "blockmgr/cache/block_pieces.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -16,21 +17,21 @@ struct Counted {
   bool of_many = false;
 
   // Counts one block. Error: lease_quota, with nothing counted.
-  Result<> begin(Section& section) const {
-    const auto& quota = section.core().settings->quota.max_leased_blocks;
-    if (of_many && quota && section->reading >= *quota) {
+  Result<> begin(CacheLock& locked) const {
+    const auto& quota = locked.core().settings->quota.max_leased_blocks;
+    if (of_many && quota && locked->reading >= *quota) {
       return Error{ErrorCode::lease_quota,
-                   "requests already read " + std::to_string(section->reading) +
-                       " blocks of cache " + section.core().config.name +
+                   "requests already read " + std::to_string(locked->reading) +
+                       " blocks of cache " + locked.core().config.name +
                        ", and one more would exceed its quota of " + std::to_string(*quota) +
                        "; ask for fewer blocks, or wait until other requests end"};
     }
     if (pins != nullptr && !pins->take(1)) return pins->refusal(1);
-    section->reading += of_many ? 1U : 0U;
+    locked->reading += of_many ? 1U : 0U;
     return {};
   }
-  void end(Section& section) const {
-    section->reading -= of_many ? 1U : 0U;
+  void end(CacheLock& locked) const {
+    locked->reading -= of_many ? 1U : 0U;
     if (pins != nullptr) pins->remove(1);
   }
 };
@@ -56,19 +57,19 @@ struct Read : std::enable_shared_from_this<Read> {
   void load(Done<std::span<const iovec>> ready);
   void loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready);
   void unpin() {
-    Section section(*core, LockUse::read);
-    counted.end(section);
+    CacheLock locked(*core, LockUse::read);
+    counted.end(locked);
     switch (pin) {
       case Pin::use:
-        section->store.unpin(at);
+        locked->store.unpin(at);
         break;
       case Pin::in_place:
-        section->store.unpin_in_place(at);
+        locked->store.unpin_in_place(at);
         break;
       case Pin::leaving:
-        section->departures.ended();
-        section->moves.let_go(section, at, reason);
-        section.serve_again();
+        locked->evict_to_remote.ended();
+        locked->transfers.let_go(locked, at, reason);
+        locked.serve_again();
         break;
     }
     pinned = false;
@@ -134,8 +135,8 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
   }
   const Error& error = outcome.failures.front().error;
   {
-    Section section(*core, LockUse::read);
-    section->moves.drop_unreadable(section, at, handle.generation, error);
+    CacheLock locked(*core, LockUse::read);
+    locked->transfers.drop_unreadable(locked, at, handle.generation, error);
   }
   // A caller that then reads another copy must not hold two blocks.
   if (pin != Pin::leaving) unpin();
@@ -143,12 +144,12 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
 }
 
 // Errors: unknown_key; those of check_usable().
-Result<EntryNumber> entry_of(Section& section, KeyView key) {
-  CAIRN_TRY(section.check_usable());
-  const EntryNumber entry = section->store.find(key, section.now());
+Result<EntryNumber> entry_of(CacheLock& locked, KeyView key) {
+  CAIRN_TRY(locked.check_usable());
+  const EntryNumber entry = locked->store.find(key, locked.now());
   if (entry != kNoEntry) return entry;
   return Error{ErrorCode::unknown_key,
-               "key " + to_hex(key.bytes()) + " is not in cache " + section.core().config.name};
+               "key " + to_hex(key.bytes()) + " is not in cache " + locked.core().config.name};
 }
 
 }  // namespace
@@ -159,23 +160,23 @@ struct BlockReader::Impl {
   Impl(std::shared_ptr<CacheCore> c, SlotRef slot, Counted counts)
       : core(std::move(c)), counted(std::move(counts)), at(slot) {}
   explicit Impl(std::shared_ptr<Read> r) : core(r->core), at(r->at), read(std::move(r)) {}
-  static BlockReader in_place(Section& section, EntryNumber entry, Counted counts = {});
+  static BlockReader in_place(CacheLock& locked, EntryNumber entry, Counted counts = {});
   ~Impl() {
     static_assert(sizeof(Impl) <= 64, "a long prefix would be held by much more than its pins");
     if (read) {
       read->abandoned = true;
     } else {
-      Section section(*core, LockUse::read);
-      counted.end(section);
-      section->store.unpin(at);
+      CacheLock locked(*core, LockUse::read);
+      counted.end(locked);
+      locked->store.unpin(at);
     }
   }
 
   // The slot is pinned, so its generation and handle stay the same.
   BlockHandle handle() const {
     if (read) return read->handle;
-    Section section(*core, LockUse::read);
-    return section->store.handle(at);
+    CacheLock locked(*core, LockUse::read);
+    return locked->store.handle(at);
   }
 
   const std::shared_ptr<CacheCore> core;
@@ -217,8 +218,8 @@ std::optional<std::uint64_t> BlockReader::checksum() const {
 
 void BlockReader::keep_checksum(std::uint64_t checksum) {
   const Read& read = *impl_->read;
-  Section section(*read.core, LockUse::read);
-  BlockStore& store = section->store;
+  CacheLock locked(*read.core, LockUse::read);
+  BlockStore& store = locked->store;
   const SlotRecord& slot = store.record(read.at);
   // A block read through staging is no longer pinned: the slot may hold another key.
   const bool is_there =
@@ -231,99 +232,105 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
                                 const std::shared_ptr<LeaseQuota>& pins) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, piece));
-  Section section(core, LockUse::read);
-  const auto entry = entry_of(section, key);
+  CacheLock locked(core, LockUse::read);
+  const auto entry = entry_of(locked, key);
   if (!entry) return entry.error();
   Counted counted{.pins = pins};
-  CAIRN_TRY(counted.begin(section));
-  const SlotRef at = section->store.highest_copy(section->store.entry(*entry));
-  section->store.pin(at);
-  section->store.used(at, section->leases.user_of(reader));
-  section->store.record(at).used_again = true;
-  auto read = std::make_shared<Read>(core_, at, section->store.handle(at), piece, Read::Pin::use,
+  CAIRN_TRY(counted.begin(locked));
+  const SlotRef at = locked->store.highest_copy(locked->store.entry(*entry));
+  locked->store.pin(at);
+  locked->store.used(at, locked->leases.user_of(reader));
+  locked->store.record(at).used_again = true;
+  auto read = std::make_shared<Read>(core_, at, locked->store.handle(at), piece, Read::Pin::use,
                                      std::move(counted));
-  read->checksum = section->store.details(*entry).checksum;
+  read->checksum = locked->store.details(*entry).checksum;
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
 }
 
 // Pins the key's highest copy without counting a use.
-BlockReader BlockReader::Impl::in_place(Section& section, EntryNumber entry, Counted counts) {
-  const SlotRef at = section->store.highest_copy(section->store.entry(entry));
-  section->store.pin_in_place(at);
-  auto read =
-      std::make_shared<Read>(section.core().shared_from_this(), at, section->store.handle(at),
-                             std::nullopt, Read::Pin::in_place, std::move(counts));
-  read->checksum = section->store.details(entry).checksum;
+BlockReader BlockReader::Impl::in_place(CacheLock& locked, EntryNumber entry, Counted counts) {
+  const SlotRef at = locked->store.highest_copy(locked->store.entry(entry));
+  locked->store.pin_in_place(at);
+  auto read = std::make_shared<Read>(locked.core().shared_from_this(), at, locked->store.handle(at),
+                                     std::nullopt, Read::Pin::in_place, std::move(counts));
+  read->checksum = locked->store.details(entry).checksum;
   return BlockReader(std::make_unique<Impl>(std::move(read)));
 }
 
 Result<BlockReader> Cache::peek(KeyView key) {
-  Section section(*core_, LockUse::read);
-  const auto entry = entry_of(section, key);
+  CacheLock locked(*core_, LockUse::read);
+  const auto entry = entry_of(locked, key);
   if (!entry) return entry.error();
-  return BlockReader::Impl::in_place(section, *entry);
+  return BlockReader::Impl::in_place(locked, *entry);
 }
 
 Result<BlockReader> Cache::lend(KeyView key, const std::shared_ptr<LeaseQuota>& pins) {
-  Section section(*core_, LockUse::read);
-  const auto entry = entry_of(section, key);
+  CacheLock locked(*core_, LockUse::read);
+  const auto entry = entry_of(locked, key);
   if (!entry) return entry.error();
   Counted counted{.pins = pins, .of_many = true};
-  CAIRN_TRY(counted.begin(section));
-  BlockReader reader = BlockReader::Impl::in_place(section, *entry, std::move(counted));
-  section->store.lent(*entry);
+  CAIRN_TRY(counted.begin(locked));
+  BlockReader reader = BlockReader::Impl::in_place(locked, *entry, std::move(counted));
+  locked->store.lent(*entry);
   return reader;
 }
 
-void Departures::hand_out(Section& section, std::span<const SlotRef> victims,
-                          EvictionReason reason) {
-  const std::shared_ptr<CacheCore> core = section.core().shared_from_this();
-  auto blocks = std::make_shared<std::vector<DepartingBlock>>();
-  blocks->reserve(victims.size());
-  for (const SlotRef at : victims) {
-    const Entry& entry = section->store.entry(section->store.record(at).owner);
-    auto read = std::make_shared<Read>(core, at, section->store.handle(at), std::nullopt,
+void BlockReader::hand_out(CacheLock& locked, const Leaving& leaving,
+                           const std::shared_ptr<const EvictToRemoteTerms>& to) {
+  const std::shared_ptr<CacheCore> core = locked.core().shared_from_this();
+  auto blocks = std::make_shared<std::vector<LeavingBlock>>();
+  blocks->reserve(leaving.victims.size());
+  for (const SlotRef at : leaving.victims) {
+    const EntryNumber number = locked->store.record(at).owner;
+    const Entry& entry = locked->store.entry(number);
+    auto read = std::make_shared<Read>(core, at, locked->store.handle(at), std::nullopt,
                                        Read::Pin::leaving);
-    read->checksum = section->store.details(section->store.record(at).owner).checksum;
-    read->reason = reason;
-    DepartingBlock block{.key = section->store.key(section->store.record(at).owner),
-                         .reader = BlockReader(std::make_unique<BlockReader::Impl>(read))};
-    if (entry.parent != kNoEntry) block.parent = section->store.key(entry.parent);
+    read->checksum = locked->store.details(number).checksum;
+    read->reason = leaving.reason;
+    LeavingBlock block{.key = locked->store.key(number),
+                       .reader = BlockReader(std::make_unique<Impl>(read))};
+    if (entry.parent != kNoEntry) block.parent = locked->store.key(entry.parent);
     blocks->push_back(std::move(block));
   }
-  section.after([terms = terms_, blocks] { terms->taker(std::move(*blocks)); });
+  locked.after([to, blocks] { to->taker(std::move(*blocks)); });
 }
 
-void Cache::on_departure(DepartureTerms terms) {
-  Section section(*core_, LockUse::look);
-  section->store.set_departs(terms.taker != nullptr);
-  section->departures.set_taker(std::move(terms));
+void Cache::set_evict_to_remote(EvictToRemoteTerms terms) {
+  CacheLock locked(*core_, LockUse::look);
+  locked->store.set_goes_remote(terms.taker != nullptr);
+  const auto to = std::make_shared<const EvictToRemoteTerms>(std::move(terms));
+  locked->evict_to_remote.set(
+      {.taker =
+           [to](CacheLock& under, std::span<const SlotRef> victims, EvictionReason reason) {
+             BlockReader::hand_out(under, {victims, reason}, to);
+           },
+       .wait_at_most = to->wait_at_most});
 }
 
-std::uint64_t Cache::late_departures() const {
-  Section section(*core_, LockUse::look);
-  return section->departures.late();
+std::uint64_t Cache::evicted_without_remote() const {
+  CacheLock locked(*core_, LockUse::look);
+  return locked->evict_to_remote.late();
 }
 
 Result<std::vector<BlockReader>> Cache::read_prefix(std::span<const KeyView> keys,
                                                     const LeaseHolder& reader,
                                                     const std::shared_ptr<LeaseQuota>& pins) {
-  // Declared before the section: after an error, each reader takes the lock when destroyed.
+  // Declared before the lock: after an error, each reader takes the lock when destroyed.
   std::vector<BlockReader> readers;
   readers.reserve(keys.size());
-  Section section(*core_, LockUse::read);
-  const UserNumber user = section->leases.user_of(reader);
+  CacheLock locked(*core_, LockUse::read);
+  const UserNumber user = locked->leases.user_of(reader);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i > 0 && i % kStepReaders == 0) section.give_way();
-    if (section->dropped) break;
-    const EntryNumber entry = section->store.find(keys[i], section.now());
+    if (i > 0 && i % kStepReaders == 0) locked.yield();
+    if (locked->dropped) break;
+    const EntryNumber entry = locked->store.find(keys[i], locked.now());
     if (entry == kNoEntry) break;
     Counted counted{.pins = pins, .of_many = true};
-    CAIRN_TRY(counted.begin(section));
-    const SlotRef at = section->store.highest_copy(section->store.entry(entry));
-    section->store.pin(at);
-    section->store.used(at, user);
-    section->store.record(at).used_again = true;
+    CAIRN_TRY(counted.begin(locked));
+    const SlotRef at = locked->store.highest_copy(locked->store.entry(entry));
+    locked->store.pin(at);
+    locked->store.used(at, user);
+    locked->store.record(at).used_again = true;
     readers.push_back(
         BlockReader(std::make_unique<BlockReader::Impl>(core_, at, std::move(counted))));
   }

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "blockmgr/cache/block_pieces.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -32,7 +33,7 @@ struct Write : std::enable_shared_from_this<Write> {
   void staged(Done<std::span<const iovec>> ready);
   void finish(Done<> done);
   Result<> end(PieceProgress::End how);
-  bool let_go(Section& section, PieceProgress& progress);
+  bool let_go(CacheLock& locked, PieceProgress& progress);
 
   const std::shared_ptr<CacheCore> core;
   const SlotRef at;
@@ -51,11 +52,11 @@ struct Write : std::enable_shared_from_this<Write> {
 
 Write::~Write() {
   if (!claimed) return;  // no other owner is left that could change it
-  Section section(*core, LockUse::write);
+  CacheLock locked(*core, LockUse::write);
   claimed = false;
-  PieceProgress& progress = *section->writes.find(at);
+  PieceProgress& progress = *locked->writes.find(at);
   progress.end(range, touched ? PieceProgress::End::torn : PieceProgress::End::untouched);
-  let_go(section, progress);
+  let_go(locked, progress);
 }
 
 void Write::room(Done<std::span<const iovec>> ready) {
@@ -67,16 +68,16 @@ void Write::room(Done<std::span<const iovec>> ready) {
   if (staging) return ready(std::span<const iovec>(bytes));
   if (!piece) return stage(std::move(ready));
 
-  Section section(*core, LockUse::write);
+  CacheLock locked(*core, LockUse::write);
   UniqueFunction<void()> turn = [self = shared_from_this(), ready = std::move(ready)]() mutable {
     {
-      Section mine(*self->core, LockUse::write);
+      CacheLock mine(*self->core, LockUse::write);
       self->has_turn = true;
     }
     if (self->abandoned) return ready(kWriterGone);
     self->stage(std::move(ready));
   };
-  if (section->writes.find(at)->take_turn(turn)) section.after(std::move(turn));
+  if (locked->writes.find(at)->take_turn(turn)) locked.after(std::move(turn));
 }
 
 void Write::stage(Done<std::span<const iovec>> ready) {
@@ -95,8 +96,8 @@ void Write::staged(Done<std::span<const iovec>> ready) {
   if (!piece) return ready(std::span<const iovec>(bytes));
   bool begun = false;
   {
-    Section section(*core, LockUse::write);
-    begun = section->writes.find(at)->any_written();
+    CacheLock locked(*core, LockUse::write);
+    begun = locked->writes.find(at)->any_written();
   }
   if (!begun) {
     std::memset(staging->data(), 0, core->block_bytes);
@@ -142,10 +143,10 @@ void Write::finish(Done<> done) {
 }
 
 Result<> Write::end(PieceProgress::End how) {
-  Section section(*core, LockUse::write);
+  CacheLock locked(*core, LockUse::write);
   CAIRN_ASSERT(claimed, "a write was finished twice");
   claimed = false;
-  PieceProgress& progress = *section->writes.find(at);
+  PieceProgress& progress = *locked->writes.find(at);
   progress.end(range, how);
   if (!in_place) {
     // The whole staged block was stored, so the rest of it now has content too.
@@ -153,19 +154,19 @@ Result<> Write::end(PieceProgress::End how) {
     if (how == PieceProgress::End::written) progress.set_written(all);
     if (how == PieceProgress::End::torn) progress.set_torn(all);
   }
-  if (let_go(section, progress)) return {};
+  if (let_go(locked, progress)) return {};
   return kLeaseEnded;
 }
 
 // Ends the claim, before the caller learns that the write has ended. Returns true if the lease
 // still holds the block.
-bool Write::let_go(Section& section, PieceProgress& progress) {
+bool Write::let_go(CacheLock& locked, PieceProgress& progress) {
   if (std::exchange(has_turn, false)) {
-    if (auto next = progress.end_turn()) section.after(std::move(next));
+    if (auto next = progress.end_turn()) locked.after(std::move(next));
   }
-  const bool gone = section->store.record(at).gone;
-  if (gone) section->writes.erase_unless_busy(at);
-  section->store.unpin(at);
+  const bool gone = locked->store.record(at).gone;
+  if (gone) locked->writes.erase_unless_busy(at);
+  locked->store.unpin(at);
   return !gone;
 }
 
@@ -208,18 +209,18 @@ void BlockWriter::finish(Done<> done) {
 Result<BlockWriter> Cache::write(const WriteTarget& target) {
   CacheCore& core = *core_;
   CAIRN_TRY(check_piece(core.config.shape, target.piece));
-  Section section(core, LockUse::write);
-  auto lease = section->leases.live(section, target.lease);
+  CacheLock locked(core, LockUse::write);
+  auto lease = locked->leases.live(locked, target.lease);
   if (!lease) return std::move(lease).error();
-  auto at = section->leases.uncommitted(section, *lease, target.block);
+  auto at = locked->leases.uncommitted(locked, *lease, target.block);
   if (!at) return std::move(at).error();
   const auto pieces = piece_range(core.config.shape, std::nullopt).count;
-  PieceProgress& progress = section->writes.begin(*at, pieces);
+  PieceProgress& progress = locked->writes.begin(*at, pieces);
   if (!progress.claim(piece_range(core.config.shape, target.piece))) {
     return Error{ErrorCode::state_conflict,
                  "slot " + std::to_string(at->slot()) + " is being written by another request"};
   }
-  section->store.pin(*at);
+  locked->store.pin(*at);
   auto impl = std::make_unique<BlockWriter::Impl>();
   impl->write = std::make_shared<Write>(core_, *at, target.piece);
   return BlockWriter(std::move(impl));

@@ -14,23 +14,23 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/done.hpp"
 #include "base/result.hpp"
-#include "base/unique_function.hpp"
 #include "blockmgr/eviction/reuse_hint.hpp"
 #include "blockmgr/index/block_quota.hpp"
 #include "blockmgr/index/config.hpp"
 #include "blockmgr/index/lease_quota.hpp"
+#include "blockmgr/index/slot_ref.hpp"
 #include "blockmgr/index/stats.hpp"
 #include "blockmgr/index/types.hpp"
+#include "blockmgr/transfer/transfer_types.hpp"
 #include "layouts/block_layout.hpp"
 
 namespace cairn {
 
 class CacheCore;
-class Section;
-
-template <class T = void>
-using Done = UniqueFunction<void(Result<T>)>;
+class CacheLock;
+struct EvictToRemoteTerms;
 
 // A (layer, outer) piece of a block.
 struct PieceSelector {
@@ -65,8 +65,13 @@ class BlockReader {
 
  private:
   friend class Cache;
-  friend class Departures;
   struct Impl;
+  struct Leaving {
+    std::span<const SlotRef> victims;
+    EvictionReason reason;
+  };
+  static void hand_out(CacheLock& locked, const Leaving& leaving,
+                       const std::shared_ptr<const EvictToRemoteTerms>& to);
   explicit BlockReader(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
@@ -205,51 +210,11 @@ struct TransferRequest {
   std::shared_ptr<LeaseQuota> pins = {};   // counts the keys until the end
 };
 
-enum class TransferState : std::uint8_t { queued, running, done, failed, cancelled };
-std::string_view to_string(TransferState state);
-std::optional<TransferState> transfer_state_from(std::string_view word);
-
-// A movement in a list, without its failures: there may be very many.
-struct TransferSummary {
-  TransferId id;
-  std::string cache;  // empty for a group
-  TransferState state = TransferState::queued;
-  std::uint64_t blocks_done = 0;
-  std::uint64_t blocks_total = 0;
-  std::uint64_t blocks_failed = 0;
-  std::uint64_t bytes = 0;
-  std::optional<Error> error = {};                       // what ended it, if no single key did
-  std::optional<std::uint64_t> agreed_blocks = {};       // for a group that agreed
-  std::optional<std::vector<std::int64_t>> values = {};  // for a group that reduced numbers
-  // For a copy to or from an agent: layers that have arrived of all blocks, counted from the first
-  // layer.
-  std::optional<std::uint64_t> layers_done = {};
-};
-struct TransferStatus : TransferSummary {
-  struct Failure {
-    BlockKey key;
-    Error error;
-  };
-  std::vector<Failure> failures = {};
-};
-
-struct TransferListRequest {
-  std::optional<std::string> cache = {};
-  std::optional<TransferState> state = {};
-  std::function<bool(std::string_view cache)> may_see = {};  // empty: all
-  std::uint32_t limit = 100;
-  std::uint64_t cursor = 0;  // 0: from the oldest
-};
-struct TransferList {
-  std::vector<TransferSummary> transfers = {};
-  std::uint64_t next_cursor = 0;  // 0: no more
-};
-
 // Result of evict() and clear(), in copies.
 struct EvictResult {
   std::uint64_t evicted = 0;    // copies that left their tier
   std::uint64_t offloaded = 0;  // of those, moved to the next tier
-  std::uint64_t leased = 0;     // kept because a lease or movement pins them
+  std::uint64_t leased = 0;     // kept because a lease or transfer pins them
   std::uint64_t missing = 0;    // keys without a copy in the tier
 };
 
@@ -272,22 +237,6 @@ struct BlockListRequest {
 };
 struct BlockList {
   std::vector<BlockInfo> blocks = {};
-  std::uint64_t next_cursor = 0;  // 0: no more
-};
-
-// A block on its way to a lower tier that no request asked to move.
-struct PendingBlock {
-  BlockKey key;
-  Tier from = Tier::device;
-  Tier to = Tier::disk;
-  std::uint64_t age_ms = 0;  // since the start
-};
-struct PendingRequest {
-  std::uint32_t limit = 100;
-  std::uint64_t cursor = 0;  // 0: from the start
-};
-struct PendingList {
-  std::vector<PendingBlock> blocks = {};
   std::uint64_t next_cursor = 0;  // 0: no more
 };
 
@@ -347,16 +296,16 @@ struct HeldBlocks {
 // The last copy of a block in this cache, about to make room. The cache still finds it until its
 // reader is destroyed. Then the block is dropped, unless it was used meanwhile. Requests for the
 // room wait for that.
-struct DepartingBlock {
+struct LeavingBlock {
   BlockKey key;
   std::optional<BlockKey> parent = {};
   BlockReader reader;
 };
-struct DepartureTerms {
+struct EvictToRemoteTerms {
   // Runs without locks held, on the thread that evicts, with a few blocks per call. It must not
   // destroy the readers before it returns: the cache would make more room, and so call it
   // recursively.
-  std::function<void(std::vector<DepartingBlock>)> taker = {};  // empty: blocks are dropped at once
+  std::function<void(std::vector<LeavingBlock>)> taker = {};  // empty: blocks are dropped at once
   // Once a request has waited this long for room, the taker gets no more blocks for it.
   Duration wait_at_most{};
 };
@@ -399,7 +348,7 @@ class Cache {
   // For a cache with a shared tier: how many blocks that a match did not find the shared tier has
   // and lacks. Only count_beyond() counts misses of such a cache; match() does not.
   struct Beyond {
-    std::uint64_t shared_blocks = 0;
+    std::uint64_t remote_blocks = 0;
     std::uint64_t missed_blocks = 0;
   };
   void count_beyond(const Beyond& beyond);
@@ -500,11 +449,11 @@ class Cache {
   // Evicts the copies in `tier`, offloading them as the cache is configured. Without a tier, drops
   // all copies.
   void evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<EvictResult> done);
-  // Sets the taker of departing blocks and replaces the one before. It does not get blocks that a
-  // client evicts, nor blocks whose move to a lower tier failed.
-  void on_departure(DepartureTerms terms);
+  // Sets the taker of blocks that are evicted and replaces the one before. It does not get blocks
+  // that a client evicts, nor blocks whose move to a lower tier failed.
+  void set_evict_to_remote(EvictToRemoteTerms terms);
   // Blocks dropped without the taker, because a request had waited too long for room.
-  std::uint64_t late_departures() const;
+  std::uint64_t evicted_without_remote() const;
   // Drops every copy (in a tier) that nothing pins. Offloads nothing.
   Result<EvictResult> clear(std::optional<Tier> tier);
   // Drops every copy of a key. Errors: unknown_key; leased.
@@ -524,7 +473,7 @@ class Cache {
   Result<std::string> metadata(KeyView key) const;  // empty: none
   Result<> set_metadata(KeyView key, std::string json);
 
-  // The implementation, for other parts of blockmgr: cache_core.hpp.
+  // The implementation, for other parts of blockmgr: blockmgr/core.
   const std::shared_ptr<CacheCore>& core() const { return core_; }
 
  private:

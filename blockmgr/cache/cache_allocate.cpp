@@ -3,7 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -32,89 +33,87 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
     request_.follows = {};  // the span is gone when the slots come
   }
 
-  void begin(Section& section, std::span<const std::optional<BlockKey>> follows) {
-    if (follows.empty() || is_lossless(section)) return ask(section, request_.count);
-    const std::uint32_t most = hold_followed(section, follows);
-    if (auto usable = section.check_usable(); !usable) return refused(section, usable.error());
-    ask(section, most);
+  void begin(CacheLock& locked, std::span<const std::optional<BlockKey>> follows) {
+    if (follows.empty() || is_lossless(locked)) return ask(locked, request_.count);
+    const std::uint32_t most = hold_followed(locked, follows);
+    if (auto usable = locked.check_usable(); !usable) return refused(locked, usable.error());
+    ask(locked, most);
   }
 
  private:
   // Whether there are free slots, or evicted blocks move to a lower tier and stay findable.
-  bool is_lossless(Section& section) const {
-    const SlotPool& pool = section->store.pool(request_.tier);
-    if (pool.free_count() >= request_.count && !section->slots.any_waits(request_.tier))
-      return true;
+  bool is_lossless(CacheLock& locked) const {
+    const SlotPool& pool = locked->store.pool(request_.tier);
+    if (pool.free_count() >= request_.count && !locked->slots.any_waits(request_.tier)) return true;
     return core_->settings->offload != OffloadMode::never &&
-           section->store.next_lower(request_.tier).has_value();
+           locked->store.next_lower(request_.tier).has_value();
   }
 
   // Pins the followed blocks. Returns the number of blocks for which others may be evicted.
-  std::uint32_t hold_followed(Section& section, std::span<const std::optional<BlockKey>> follows) {
-    const SlotPool& pool = section->store.pool(request_.tier);
+  std::uint32_t hold_followed(CacheLock& locked, std::span<const std::optional<BlockKey>> follows) {
+    const SlotPool& pool = locked->store.pool(request_.tier);
     few_ = std::min(request_.count, std::max(pool.free_count() + pool.cut_off_count(),
                                              std::max(1U, pool.limit() / kCutOffShare)));
     bool is_reached = true;
     for (std::size_t i = 0; i < follows.size(); ++i) {
-      if (i > 0 && i % kStepFollowed == 0) section.give_way();
+      if (i > 0 && i % kStepFollowed == 0) locked.yield();
       if (!follows[i]) continue;
-      const EntryNumber parent = section->store.find(*follows[i], section.now());
-      if (parent == kNoEntry || section->store.entry(parent).cut_off != 0) {
+      const EntryNumber parent = locked->store.find(*follows[i], locked.now());
+      if (parent == kNoEntry || locked->store.entry(parent).cut_off != 0) {
         if (i == 0) is_reached = false;
         continue;
       }
-      followed_.push_back(section->store.highest_copy(section->store.entry(parent)));
-      section->store.pin_in_place(followed_.back());
+      followed_.push_back(locked->store.highest_copy(locked->store.entry(parent)));
+      locked->store.pin_in_place(followed_.back());
     }
     return is_reached ? request_.count : few_;
   }
 
-  void ask(Section& section, std::uint32_t most) {
+  void ask(CacheLock& locked, std::uint32_t most) {
     std::uint32_t count = request_.count;
     if (request_.takes_fewer) {
-      const std::uint64_t hoped = section->slots.attainable(section, request_.tier);
+      const std::uint64_t hoped = locked->slots.attainable(locked, request_.tier);
       count = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(hoped, 1, most));
     } else if (most < count) {
       return refused(
-          section,
-          {ErrorCode::no_capacity,
-           "tier " + std::string(to_string(request_.tier)) + " has room for " +
-               std::to_string(most) + " of " + std::to_string(count) +
-               " blocks without evicting those that they follow; ask for fewer at a time"});
+          locked, {ErrorCode::no_capacity,
+                   "tier " + std::string(to_string(request_.tier)) + " has room for " +
+                       std::to_string(most) + " of " + std::to_string(count) +
+                       " blocks without evicting those that they follow; ask for fewer at a time"});
     }
     SlotRequest wanted{
         .count = count, .priority = request_.priority, .takes_fewer = request_.takes_fewer};
-    wanted.granted = [self = shared_from_this()](Section& inner,
+    wanted.granted = [self = shared_from_this()](CacheLock& inner,
                                                  Result<std::span<const SlotRef>> slots) {
       if (!slots) return self->refused(inner, slots.error());
       self->granted(inner, *slots);
     };
-    if (auto asked = section->slots.ask(section, request_.tier, std::move(wanted)); !asked) {
-      refused(section, asked.error());
+    if (auto asked = locked->slots.ask(locked, request_.tier, std::move(wanted)); !asked) {
+      refused(locked, asked.error());
     }
   }
 
-  void granted(Section& section, std::span<const SlotRef> slots) {
+  void granted(CacheLock& locked, std::span<const SlotRef> slots) {
     if (slots.size() + followed_.size() <= kSlotsAtATime) {
-      let_followed_go(section);
-      return answer(section, lease_slots(section, slots));
+      let_followed_go(locked);
+      return answer(locked, lease_slots(locked, slots));
     }
-    // The steps need their own section.
-    section.after([self = shared_from_this(), taken = std::vector(slots.begin(), slots.end())] {
-      Section own(*self->core_, LockUse::allocate);
+    // Each step takes the lock by itself.
+    locked.after([self = shared_from_this(), taken = std::vector(slots.begin(), slots.end())] {
+      CacheLock own(*self->core_, LockUse::allocate);
       self->let_followed_go(own);
       self->answer(own, self->lease_slots(own, taken));
     });
   }
 
   // If there is no other room, unpins the followed blocks and asks again.
-  void refused(Section& section, Error error) {
+  void refused(CacheLock& locked, Error error) {
     if (followed_.empty()) {
       terms_.pins.give_back_all();
-      return answer(section, std::move(error));
+      return answer(locked, std::move(error));
     }
-    section.after([self = shared_from_this(), error = std::move(error)] {
-      Section own(*self->core_, LockUse::allocate);
+    locked.after([self = shared_from_this(), error = std::move(error)] {
+      CacheLock own(*self->core_, LockUse::allocate);
       self->let_followed_go(own);
       if (error.code != ErrorCode::no_capacity) return self->refused(own, error);
       if (auto usable = own.check_usable(); !usable) return self->refused(own, usable.error());
@@ -122,22 +121,22 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
     });
   }
 
-  // Unpins from the last one on. Gives way if there are many.
-  void let_followed_go(Section& section) {
+  // Unpins from the last one on. Yields the lock if there are many.
+  void let_followed_go(CacheLock& locked) {
     for (std::size_t gone = 1; !followed_.empty(); ++gone) {
-      section->store.unpin_in_place(followed_.back());
+      locked->store.unpin_in_place(followed_.back());
       followed_.pop_back();
-      if (gone % kSlotsAtATime == 0) section.give_way();
+      if (gone % kSlotsAtATime == 0) locked.yield();
     }
   }
 
-  void answer(Section& section, Result<Allocation> result) {
-    section.after([self = shared_from_this(), result = std::move(result)]() mutable {
+  void answer(CacheLock& locked, Result<Allocation> result) {
+    locked.after([self = shared_from_this(), result = std::move(result)]() mutable {
       self->done_(std::move(result));
     });
   }
 
-  Result<Allocation> lease_slots(Section& section, std::span<const SlotRef> slots);
+  Result<Allocation> lease_slots(CacheLock& locked, std::span<const SlotRef> slots);
 
   const std::shared_ptr<CacheCore> core_;
   AllocateRequest request_;
@@ -148,44 +147,44 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
 };
 
 // Takes over the slots' pins, even if it fails.
-Result<Allocation> SlotAsk::lease_slots(Section& section, std::span<const SlotRef> slots) {
-  const auto may_open = [&section]() -> Result<> {
-    CAIRN_TRY(section.check_usable());
-    return section->leases.check_room();
+Result<Allocation> SlotAsk::lease_slots(CacheLock& locked, std::span<const SlotRef> slots) {
+  const auto may_open = [&locked]() -> Result<> {
+    CAIRN_TRY(locked.check_usable());
+    return locked->leases.check_room();
   };
   if (auto may = may_open(); !may) {
-    for (const SlotRef at : slots) section->store.unpin(at);
+    for (const SlotRef at : slots) locked->store.unpin(at);
     terms_.pins.give_back_all();
     return std::move(may).error();
   }
-  const LeaseNumber lease = section->leases.open({.expires_at = Leases::kNotYet,
-                                                  .holder = request_.holder,
-                                                  .quota = request_.quota,
-                                                  .pins = terms_.pins.quota()});
-  Allocation allocation{.lease = section->leases[lease].id};
+  const LeaseNumber lease = locked->leases.open({.expires_at = Leases::kNotYet,
+                                                 .holder = request_.holder,
+                                                 .quota = request_.quota,
+                                                 .pins = terms_.pins.quota()});
+  Allocation allocation{.lease = locked->leases[lease].id};
   allocation.blocks.reserve(slots.size());
   while (true) {
     const auto step = slots.first(std::min(kSlotsAtATime, slots.size()));
     slots = slots.subspan(step.size());
     for (const SlotRef at : step) {
-      section->store.record(at).owner = lease;
-      section->store.lease_pinned(at);
-      allocation.blocks.push_back(section->store.handle(at));
+      locked->store.record(at).owner = lease;
+      locked->store.lease_pinned(at);
+      allocation.blocks.push_back(locked->store.handle(at));
     }
     terms_.pins.give_back(step.size());
-    section->leases.add(lease, step);
+    locked->leases.add(lease, step);
     if (slots.empty()) break;
-    section.give_way();
+    locked.yield();
     // If the cache was removed, that ended the lease and released the slots it had so far.
-    if (auto usable = section.check_usable(); !usable) {
-      for (const SlotRef at : slots) section->store.unpin(at);
+    if (auto usable = locked.check_usable(); !usable) {
+      for (const SlotRef at : slots) locked->store.unpin(at);
       terms_.pins.give_back_all();
       return std::move(usable).error();
     }
   }
   terms_.pins.give_back_all();  // there may be fewer slots than requested
-  section->leases.renew(lease, section.now() + std::chrono::milliseconds(terms_.lease_ms));
-  allocation.expires_at_unix_ms = section.unix_ms() + terms_.lease_ms;
+  locked->leases.renew(lease, locked.now() + std::chrono::milliseconds(terms_.lease_ms));
+  allocation.expires_at_unix_ms = locked.unix_ms() + terms_.lease_ms;
   return allocation;
 }
 
@@ -211,16 +210,16 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   const auto duration_ms = core.lease_duration_ms(request.lease_ms);
   if (!duration_ms) return done(duration_ms.error());
 
-  Section section(core, LockUse::allocate);
+  CacheLock locked(core, LockUse::allocate);
   const auto take_on = [&]() -> Result<LeaseQuotaShare> {
-    CAIRN_TRY(section.check_usable());
-    section->leases.end_overdue(section);
+    CAIRN_TRY(locked.check_usable());
+    locked->leases.end_overdue(locked);
     // Count from here on: a request that waits for slots holds its share.
     auto pins = LeaseQuotaShare::take(request.pins, request.count);
     if (!pins) return pins;
-    CAIRN_TRY(section->leases.check_held(section, request.count));
-    if (!request.may_evict && (section->store.pool(request.tier).free_count() < request.count ||
-                               section->slots.any_waits(request.tier))) {
+    CAIRN_TRY(locked->leases.check_held(locked, request.count));
+    if (!request.may_evict && (locked->store.pool(request.tier).free_count() < request.count ||
+                               locked->slots.any_waits(request.tier))) {
       return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(request.tier)) +
                                                " has fewer than " + std::to_string(request.count) +
                                                " free blocks"};
@@ -229,14 +228,14 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
   };
   auto pins = take_on();
   if (!pins) {
-    return section.after([done = std::move(done), error = std::move(pins).error()]() mutable {
+    return locked.after([done = std::move(done), error = std::move(pins).error()]() mutable {
       done(std::move(error));
     });
   }
   std::make_shared<SlotAsk>(core_, request,
                             SlotAsk::Terms{.lease_ms = *duration_ms, .pins = std::move(*pins)},
                             std::move(done))
-      ->begin(section, request.follows);
+      ->begin(locked, request.follows);
 }
 
 }  // namespace cairn

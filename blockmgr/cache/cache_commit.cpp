@@ -4,7 +4,9 @@
 #include <string>
 
 #include "base/hex.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/ingest.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -50,9 +52,9 @@ Result<> check_request(const CacheCore& core, std::span<const CommitBlock> block
 }
 
 // Whether a process that maps the tier may have written the content of an uncommitted slot.
-bool may_be_in_place(Section& section, SlotRef at) {
-  if (!section->mapped[index_of(at.tier())]) return false;
-  const PieceProgress* const progress = section->writes.find(at);
+bool may_be_in_place(CacheLock& locked, SlotRef at) {
+  if (!locked->mapped[index_of(at.tier())]) return false;
+  const PieceProgress* const progress = locked->writes.find(at);
   return progress == nullptr || !progress->any_written();
 }
 
@@ -125,29 +127,29 @@ class Commit : public std::enable_shared_from_this<Commit> {
     waits,  // for another commit, whose end resumes this one
   };
 
-  Result<> check_all(Section& section);
-  Result<> check(Section& section, LeaseNumber lease, const CommitBlock& block);
-  void mark(Section& section);
-  void unmark(Section& section);
-  Result<Outcome> take_keys(Section& section);
-  void make_header(Section& section, std::size_t block);
-  void give_up_keys(Section& section);
-  void wait_for(Section& section, const BlockKey& key);
+  Result<> check_all(CacheLock& locked);
+  Result<> check(CacheLock& locked, LeaseNumber lease, const CommitBlock& block);
+  void mark(CacheLock& locked);
+  void unmark(CacheLock& locked);
+  Result<Outcome> take_keys(CacheLock& locked);
+  void make_header(CacheLock& locked, std::size_t block);
+  void give_up_keys(CacheLock& locked);
+  void wait_for(CacheLock& locked, const BlockKey& key);
   std::vector<SlotHeader> headers_of(std::span<const SlotRef> slots) const;
   void fill();
   void write_headers(std::span<const SlotRef> slots);
   void fill_slots(TransferJob job, std::span<const SlotRef> slots);
   void fill_ended(const JobOutcome& outcome);
-  bool needs_name(Section& section, std::size_t block) const;
-  bool write_headers_again(Section& section);
-  void publish(Section& section);
+  bool needs_name(CacheLock& locked, std::size_t block) const;
+  bool write_headers_again(CacheLock& locked);
+  void publish(CacheLock& locked);
   bool follows_last(std::size_t block) const;
-  void publish_block(Section& section, std::size_t block);
-  void end(Section& section);
-  void tell_hint(Section& section);
-  void tell_reuse();
-  void let_go_of_duplicates(Section& section);
-  void fail(Section& section, Error error);
+  void publish_block(CacheLock& locked, std::size_t block);
+  void end(CacheLock& locked);
+  void apply_hint(CacheLock& locked);
+  void hint_reuse();
+  void let_go_of_duplicates(CacheLock& locked);
+  void fail(CacheLock& locked, Error error);
 
   const std::shared_ptr<CacheCore> core_;
   const LeaseId lease_;
@@ -173,43 +175,43 @@ class Commit : public std::enable_shared_from_this<Commit> {
 };
 
 void Commit::run() {
-  Section section(*core_, LockUse::commit);
-  if (auto checked = check_all(section); !checked) {
-    return fail(section, std::move(checked).error());
+  CacheLock locked(*core_, LockUse::commit);
+  if (auto checked = check_all(locked); !checked) {
+    return fail(locked, std::move(checked).error());
   }
   const bool fills = gaps_.any_job() || !gaps_.pieces.empty();
   const bool all_new = std::ranges::any_of(blocks_, &CommitBlock::refuse_duplicate);
   if (all_new || (fills && core_->slot_checksums)) {
-    auto taken = take_keys(section);
-    if (!taken) return fail(section, std::move(taken).error());
+    auto taken = take_keys(locked);
+    if (!taken) return fail(locked, std::move(taken).error());
     if (*taken == Outcome::waits) return;
   }
-  if (!fills) return publish(section);
-  mark(section);
-  section.after([self = shared_from_this()] { self->fill(); });
+  if (!fills) return publish(locked);
+  mark(locked);
+  locked.after([self = shared_from_this()] { self->fill(); });
 }
 
-Result<> Commit::check_all(Section& section) {
+Result<> Commit::check_all(CacheLock& locked) {
   slots_.clear();
   gaps_ = {};
   while (true) {
-    const auto lease = section->leases.live(section, lease_);
+    const auto lease = locked->leases.live(locked, lease_);
     if (!lease) return lease.error();
-    quota_ = section->leases[*lease].quota;
-    holder_ = section->leases[*lease].holder;
-    user_ = section->leases[*lease].user;
+    quota_ = locked->leases[*lease].quota;
+    holder_ = locked->leases[*lease].holder;
+    user_ = locked->leases[*lease].user;
     const std::size_t end = std::min(blocks_.size(), slots_.size() + kStepBlocks);
-    while (slots_.size() < end) CAIRN_TRY(check(section, *lease, blocks_[slots_.size()]));
+    while (slots_.size() < end) CAIRN_TRY(check(locked, *lease, blocks_[slots_.size()]));
     if (end == blocks_.size()) return {};
-    mark(section);
-    section.give_way();
+    mark(locked);
+    locked.yield();
   }
 }
 
-Result<> Commit::check(Section& section, LeaseNumber lease, const CommitBlock& block) {
-  const auto at = section->leases.uncommitted(section, lease, block.handle);
+Result<> Commit::check(CacheLock& locked, LeaseNumber lease, const CommitBlock& block) {
+  const auto at = locked->leases.uncommitted(locked, lease, block.handle);
   if (!at) return at.error();
-  const PieceProgress* const progress = section->writes.find(*at);
+  const PieceProgress* const progress = locked->writes.find(*at);
   if (progress != nullptr) {
     if (progress->busy()) {
       return Error{ErrorCode::state_conflict,
@@ -217,7 +219,7 @@ Result<> Commit::check(Section& section, LeaseNumber lease, const CommitBlock& b
     }
     if (const auto torn = progress->first_torn()) return torn_piece(*core_, *at, *torn);
   }
-  const bool in_place = may_be_in_place(section, *at);
+  const bool in_place = may_be_in_place(locked, *at);
   if (in_place && terms_.in_place == InPlaceWrites::forbidden) {
     return Error{ErrorCode::forbidden,
                  "slot " + std::to_string(at->slot()) + " of tier " +
@@ -237,24 +239,24 @@ Result<> Commit::check(Section& section, LeaseNumber lease, const CommitBlock& b
 }
 
 // From here on only this commit changes the slots.
-void Commit::mark(Section& section) {
+void Commit::mark(CacheLock& locked) {
   for (; marked_ < slots_.size(); ++marked_) {
-    section->store.pin(slots_[marked_]);
-    section->store.record(slots_[marked_]).committing = true;
+    locked->store.pin(slots_[marked_]);
+    locked->store.record(slots_[marked_]).committing = true;
   }
 }
 
 // Unpins from the last one on, so that the end of the prefix is evicted first if no lease holds it
 // any more.
-void Commit::unmark(Section& section) {
+void Commit::unmark(CacheLock& locked) {
   for (std::size_t step = 0; marked_ > 0; ++step) {
     if (step == kStepBlocks) {
-      section.give_way();
+      locked.yield();
       step = 0;
     }
     const SlotRef at = slots_[--marked_];
-    section->store.record(at).committing = false;
-    section->store.unpin(at);
+    locked->store.record(at).committing = false;
+    locked->store.unpin(at);
   }
 }
 
@@ -262,60 +264,60 @@ void Commit::unmark(Section& section) {
 // already present, or comes earlier in this commit, gets a header without a key, because it will
 // not be kept. Otherwise a restart that has lost the log could not tell which of two whole blocks
 // was kept.
-Result<Commit::Outcome> Commit::take_keys(Section& section) {
+Result<Commit::Outcome> Commit::take_keys(CacheLock& locked) {
   if (core_->slot_checksums) headers_.assign(blocks_.size(), {});
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) {
-      mark(section);
-      section.give_way();
-      CAIRN_TRY(section.check_usable());
+      mark(locked);
+      locked.yield();
+      CAIRN_TRY(locked.check_usable());
     }
     const CommitBlock& block = blocks_[i];
-    if (section->store.find(block.key, section.now()) != kNoEntry) {
+    if (locked->store.find(block.key, locked.now()) != kNoEntry) {
       if (block.refuse_duplicate) return key_exists(block.key);
       continue;
     }
-    switch (section->writes.take_key(block.key, this)) {
+    switch (locked->writes.take_key(block.key, this)) {
       case BlockWrites::Taking::taken:
         taken_.push_back(block.key);
-        if (slots_[i].tier() == Tier::disk) make_header(section, i);
+        if (slots_[i].tier() == Tier::disk) make_header(locked, i);
         break;
       case BlockWrites::Taking::before:
         if (block.refuse_duplicate) return key_exists(block.key);
         break;
       case BlockWrites::Taking::by_another:
-        give_up_keys(section);
-        unmark(section);
-        wait_for(section, block.key);
+        give_up_keys(locked);
+        unmark(locked);
+        wait_for(locked, block.key);
         return Outcome::waits;
     }
   }
   return Outcome::ended;
 }
 
-void Commit::make_header(Section& section, std::size_t i) {
+void Commit::make_header(CacheLock& locked, std::size_t i) {
   const CommitBlock& block = blocks_[i];
   NewBlock fresh{.key = block.key, .metadata = block.metadata, .epoch = block.epoch};
   if (block.parent) fresh.parent = block.parent->view();
-  if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
-  headers_[i] = header_of(section, slots_[i], fresh);
+  if (block.ttl_ms) fresh.expires_at = locked.now() + std::chrono::milliseconds(*block.ttl_ms);
+  headers_[i] = header_of(locked, slots_[i], fresh);
   if (block.priority) headers_[i].block.priority = *block.priority;
 }
 
 // Runs this commit again once another commit has given the key up. Do nothing after this call: the
 // other thread may already run it.
-void Commit::wait_for(Section& section, const BlockKey& key) {
+void Commit::wait_for(CacheLock& locked, const BlockKey& key) {
   UniqueFunction<void()> again = [self = shared_from_this()] { self->run(); };
-  if (!section->writes.is_taken(key)) return section.after(std::move(again));
-  section->writes.wait_for_key(key, std::move(again));
+  if (!locked->writes.is_taken(key)) return locked.after(std::move(again));
+  locked->writes.wait_for_key(key, std::move(again));
 }
 
-// Resumes the waiting commits, after this one's answer. Gives way.
-void Commit::give_up_keys(Section& section) {
+// Resumes the waiting commits, after this one's answer. Yields the lock.
+void Commit::give_up_keys(CacheLock& locked) {
   std::size_t step = 0;
   for (const BlockKey& key : std::exchange(taken_, {})) {
-    if (step++ % kStepBlocks == kStepBlocks - 1) section.give_way();
-    for (auto& waiting : section->writes.give_up_key(key)) section.after(std::move(waiting));
+    if (step++ % kStepBlocks == kStepBlocks - 1) locked.yield();
+    for (auto& waiting : locked->writes.give_up_key(key)) locked.after(std::move(waiting));
   }
 }
 
@@ -372,7 +374,7 @@ void Commit::fill_slots(TransferJob job, std::span<const SlotRef> slots) {
 
 void Commit::fill_ended(const JobOutcome& outcome) {
   core_->options().failpoint("commit.header_written");
-  Section section(*core_, LockUse::commit);
+  CacheLock locked(*core_, LockUse::commit);
   if (outcome.state != JobState::done && !error_) {
     error_ = outcome.failures.empty() ? Error{ErrorCode::cancelled, "the server is shutting down"}
                                       : outcome.failures.front().error;
@@ -380,67 +382,67 @@ void Commit::fill_ended(const JobOutcome& outcome) {
   if (--fills_ > 0) return;
   // Once a block is published, the commit cannot fail: a block whose second header could not be
   // written stays without it.
-  if (error_ && statuses_.empty()) return fail(section, *error_);
-  publish(section);
+  if (error_ && statuses_.empty()) return fail(locked, *error_);
+  publish(locked);
 }
 
 // Whether the key was present when the header was written, and is not now.
-bool Commit::needs_name(Section& section, std::size_t i) const {
+bool Commit::needs_name(CacheLock& locked, std::size_t i) const {
   return !headers_.empty() && slots_[i].tier() == Tier::disk && headers_[i].block.key.empty() &&
-         !section->store.contains(blocks_[i].key, section.now());
+         !locked->store.contains(blocks_[i].key, locked.now());
 }
 
 // Writes headers for the blocks of needs_name(). They will be kept, and a restart that has lost the
 // index knows them only by their headers. If another commit has taken the key, both headers name
 // it; the later whole one counts. Returns false if there is no such block.
-bool Commit::write_headers_again(Section& section) {
-  mark(section);
+bool Commit::write_headers_again(CacheLock& locked) {
+  mark(locked);
   std::vector<SlotRef> named;
   for (std::size_t i = statuses_.size(); i < headers_.size(); ++i) {
-    if (i > 0 && i % kStepBlocks == 0) section.give_way();
-    if (!needs_name(section, i)) continue;
-    const auto taking = section->writes.take_key(blocks_[i].key, this);
+    if (i > 0 && i % kStepBlocks == 0) locked.yield();
+    if (!needs_name(locked, i)) continue;
+    const auto taking = locked->writes.take_key(blocks_[i].key, this);
     // The commit has the key twice and will publish the first.
     if (taking == BlockWrites::Taking::before && statuses_.empty()) continue;
     if (taking == BlockWrites::Taking::taken) taken_.push_back(blocks_[i].key);
-    make_header(section, i);
+    make_header(locked, i);
     named.push_back(slots_[i]);
   }
   if (named.empty()) return false;
   fills_ = 1;
-  section.after(
+  locked.after(
       [self = shared_from_this(), named = std::move(named)] { self->write_headers(named); });
   return true;
 }
 
-void Commit::publish(Section& section) {
+void Commit::publish(CacheLock& locked) {
   // Before any block is published, a failure still refuses the commit.
-  if (statuses_.empty() && !headers_.empty() && write_headers_again(section)) return;
+  if (statuses_.empty() && !headers_.empty() && write_headers_again(locked)) return;
   const auto fetch = [&](std::size_t i) {
-    if (i < blocks_.size()) section->store.prefetch_new(blocks_[i].key, hashes_[i]);
+    if (i < blocks_.size()) locked->store.prefetch_new(blocks_[i].key, hashes_[i]);
   };
   for (std::size_t i = 0; i < kLookAhead; ++i) fetch(statuses_.size() + i);
   last_entry_ = kNoEntry;
   for (std::size_t i = statuses_.size(); i < blocks_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) {
-      mark(section);
-      section.give_way();
+      mark(locked);
+      locked.yield();
       last_entry_ = kNoEntry;
     }
-    if (auto usable = section.check_usable(); !usable) return fail(section, usable.error());
+    if (auto usable = locked.check_usable(); !usable) return fail(locked, usable.error());
     fetch(i + kLookAhead);
-    if (taken_.empty() && section->writes.is_taken(blocks_[i].key)) {
-      section->writes.wait_for_key(blocks_[i].key, [self = shared_from_this()] {
-        Section own(*self->core_, LockUse::commit);
+    if (taken_.empty() && locked->writes.is_taken(blocks_[i].key)) {
+      locked->writes.wait_for_key(blocks_[i].key, [self = shared_from_this()] {
+        CacheLock own(*self->core_, LockUse::commit);
         self->publish(own);
       });
-      return mark(section);
+      return mark(locked);
     }
-    if (needs_name(section, i) && write_headers_again(section)) return;
-    publish_block(section, i);
+    if (needs_name(locked, i) && write_headers_again(locked)) return;
+    publish_block(locked, i);
   }
   core_->options().failpoint("commit.noted");
-  end(section);
+  end(locked);
 }
 
 // Whether the block's parent is the block before it, whose entry is known. So a prefix looks each
@@ -449,11 +451,11 @@ bool Commit::follows_last(std::size_t i) const {
   return last_entry_ != kNoEntry && *blocks_[i].parent == blocks_[i - 1].key;
 }
 
-void Commit::publish_block(Section& section, std::size_t i) {
+void Commit::publish_block(CacheLock& locked, std::size_t i) {
   CommitBlock& block = blocks_[i];
   const SlotRef at = slots_[i];
-  SlotRecord& slot = section->store.record(at);
-  section->writes.erase(at);
+  SlotRecord& slot = locked->store.record(at);
+  locked->writes.erase(at);
   NewBlock fresh{.key = block.key,
                  .quota = quota_,
                  .epoch = block.epoch,
@@ -463,59 +465,58 @@ void Commit::publish_block(Section& section, std::size_t i) {
   if (block.parent) fresh.parent = block.parent->view();
   if (block.parent && follows_last(i)) fresh.parent_entry = last_entry_;
   fresh.metadata = std::move(block.metadata);
-  if (block.ttl_ms) fresh.expires_at = section.now() + std::chrono::milliseconds(*block.ttl_ms);
-  const auto [entry, is_new] = section->store.commit(at, std::move(fresh));
+  if (block.ttl_ms) fresh.expires_at = locked.now() + std::chrono::milliseconds(*block.ttl_ms);
+  const auto [entry, is_new] = locked->store.commit(at, std::move(fresh));
   last_entry_ = entry;
   if (!is_new) {
     statuses_.push_back(CommitStatus::duplicate);
-    section->store.note_user(entry, user_);
+    locked->store.note_user(entry, user_);
     // Nobody else may use it until its lease releases it.
     slot.committing = slot.leases > 0;
     if (slot.committing) given_up_.push_back(at);
     return;
   }
   slot.committing = false;
-  if (!terms_.hint.session.empty()) session_blocks_.push_back(section->store.trail(entry));
+  if (!terms_.hint.session.empty()) session_blocks_.push_back(locked->store.trail(entry));
   statuses_.push_back(CommitStatus::committed);
   committed_.push_back(at);
 }
 
-void Commit::end(Section& section) {
-  section->counts.commits += committed_.size();
-  section->counts.duplicates += statuses_.size() - committed_.size();
-  tell_hint(section);
-  let_go_of_duplicates(section);
+void Commit::end(CacheLock& locked) {
+  locked->counts.commits += committed_.size();
+  locked->counts.duplicates += statuses_.size() - committed_.size();
+  apply_hint(locked);
+  let_go_of_duplicates(locked);
   if (core_->settings->offload == OffloadMode::on_commit) {
     for (std::span<const SlotRef> left = committed_; !left.empty();) {
       const auto step = left.first(std::min(left.size(), kStepBlocks));
-      section->moves.write_through(section, step);
+      locked->transfers.write_through(locked, step);
       left = left.subspan(step.size());
-      if (!left.empty()) section.give_way();
+      if (!left.empty()) locked.yield();
     }
   }
-  unmark(section);
+  unmark(locked);
   if (terms_.release) {
-    if (const auto still = section->leases.find(lease_))
-      section->leases.end(section, *still, false);
+    if (const auto still = locked->leases.find(lease_)) locked->leases.end(locked, *still, false);
   }
-  section.after([self = shared_from_this()] {
-    self->tell_reuse();
+  locked.after([self = shared_from_this()] {
+    self->hint_reuse();
     self->done_(std::move(self->statuses_));
   });
-  give_up_keys(section);
-  section->leases.finish_releases(section);
+  give_up_keys(locked);
+  locked->leases.finish_releases(locked);
 }
 
-void Commit::tell_hint(Section& section) {
+void Commit::apply_hint(CacheLock& locked) {
   const auto& [reuse, session] = terms_.hint;
-  section->counts.count(reuse);
-  if (const auto still = section->leases.find(lease_); still && reuse) {
-    section->leases.tell(*still, reuse.next_use());
+  locked->counts.count(reuse);
+  if (const auto still = locked->leases.find(lease_); still && reuse) {
+    locked->leases.hint(*still, reuse.next_use());
   }
-  if (!session.empty()) section->sessions.add({holder_, session}, session_blocks_);
+  if (!session.empty()) locked->sessions.add({holder_, session}, session_blocks_);
 }
 
-void Commit::tell_reuse() {
+void Commit::hint_reuse() {
   std::size_t stored = 0;
   for (std::size_t i = 0; i < statuses_.size(); ++i) {
     if (statuses_[i] == CommitStatus::committed) hashes_[stored++] = hashes_[i];
@@ -525,29 +526,24 @@ void Commit::tell_reuse() {
 
 // Releases the slots of duplicates. If their lease has ended meanwhile, it has released them
 // already.
-void Commit::let_go_of_duplicates(Section& section) {
+void Commit::let_go_of_duplicates(CacheLock& locked) {
   if (given_up_.empty()) return;
   // A commit of one step did not mark the slots, so unmark() does not reset them.
   if (marked_ == 0) {
-    for (const SlotRef at : given_up_) section->store.record(at).committing = false;
+    for (const SlotRef at : given_up_) locked->store.record(at).committing = false;
   }
   if (terms_.release) return;  // the end of the lease releases them
   static_cast<void>(
-      section->leases.part_with(section, {.from = lease_, .is_commits = true}, given_up_));
+      locked->leases.part_with(locked, {.from = lease_, .is_commits = true}, given_up_));
 }
 
-void Commit::fail(Section& section, Error error) {
-  unmark(section);
-  section.after([self = shared_from_this(), error = std::move(error)] { self->done_(error); });
-  give_up_keys(section);
+void Commit::fail(CacheLock& locked, Error error) {
+  unmark(locked);
+  locked.after([self = shared_from_this(), error = std::move(error)] { self->done_(error); });
+  give_up_keys(locked);
 }
 
 }  // namespace
-
-Error key_exists(const BlockKey& key) {
-  return {ErrorCode::exists,
-          "key " + to_hex(key.view().bytes()) + " already exists, and if_exists is error"};
-}
 
 void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
                    Done<std::vector<CommitStatus>> done, CommitTerms terms) {

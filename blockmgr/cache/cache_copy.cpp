@@ -9,14 +9,15 @@
 #include <unordered_set>
 #include <utility>
 
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/cache/outgoing.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
 
-// As for movements inside a cache: large enough that the start of a job costs nothing, small enough
+// As for transfers inside a cache: large enough that the start of a job costs nothing, small enough
 // that other work gets its turn.
 constexpr std::uint64_t kJobBytes = 64ull << 20;
 
@@ -101,7 +102,7 @@ Result<TransferId> CacheCopy::start(CacheCopyRequest request) {
   copy->name_blocks();
   CAIRN_TRY(copy->ingest_.hold_present());
   CAIRN_TRY(copy->pin_sources());
-  auto id = copy->transfers().open(copy->into_, copy->request_.keys.size());
+  auto id = copy->into_->open_transfer(copy->request_.keys.size());
   if (!id) return id;
   copy->id_ = *id;
   copy->transfers().begin(*id);
@@ -161,9 +162,9 @@ void CacheCopy::bring_up(std::vector<BlockKey> keys) {
 }
 
 void CacheCopy::brought_up(const std::vector<BlockKey>& keys, const TransferStatus& status) {
-  // A cancelled movement does not name the blocks that it did not begin.
+  // A cancelled transfer does not name the blocks that it did not begin.
   if (status.state == TransferState::cancelled) {
-    return not_brought_up(keys, {ErrorCode::cancelled, "the movement was cancelled"});
+    return not_brought_up(keys, {ErrorCode::cancelled, "the transfer was cancelled"});
   }
   {
     MutexLock lock(mutex_);

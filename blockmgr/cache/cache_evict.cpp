@@ -3,7 +3,8 @@
 #include <string>
 
 #include "base/hex.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -13,50 +14,50 @@ namespace {
 constexpr std::uint32_t kEvictStep = 64;
 constexpr std::uint32_t kClearStep = 128;
 
-void respond(Section& section, std::shared_ptr<Done<EvictResult>> done,
+void respond(CacheLock& locked, std::shared_ptr<Done<EvictResult>> done,
              Result<EvictResult> result) {
-  section.after([done = std::move(done), result = std::move(result)]() mutable {
+  locked.after([done = std::move(done), result = std::move(result)]() mutable {
     (*done)(std::move(result));
   });
 }
 
 // Drops the copies of a key that nothing pins.
-void evict_everywhere(Section& section, EntryNumber entry, EvictResult& result) {
-  const auto slots = section->store.entry(entry).slots;
+void evict_everywhere(CacheLock& locked, EntryNumber entry, EvictResult& result) {
+  const auto slots = locked->store.entry(entry).slots;
   for (Tier tier : kTiers) {
     if (slots[index_of(tier)] == kNoSlot) continue;
     const SlotRef at(tier, slots[index_of(tier)]);
-    if (section->store.record(at).pins > 0) {
+    if (locked->store.record(at).pins > 0) {
       ++result.leased;
     } else {
-      section->store.drop(at, EvictionReason::request);
+      locked->store.drop(at, EvictionReason::request);
       ++result.evicted;
     }
   }
 }
 
 // Evicts a key's copy in a tier, or all its copies. Adds the copies to offload to `leaving`.
-void evict_key(Section& section, const BlockKey& key, std::optional<Tier> tier, EvictResult& result,
-               std::vector<SlotRef>& leaving) {
-  const EntryNumber entry = section->store.find(key, section.now());
+void evict_key(CacheLock& locked, const BlockKey& key, std::optional<Tier> tier,
+               EvictResult& result, std::vector<SlotRef>& leaving) {
+  const EntryNumber entry = locked->store.find(key, locked.now());
   if (entry == kNoEntry) {
     ++result.missing;
     return;
   }
-  if (!tier) return evict_everywhere(section, entry, result);
-  const SlotNumber slot = section->store.entry(entry).slots[index_of(*tier)];
+  if (!tier) return evict_everywhere(locked, entry, result);
+  const SlotNumber slot = locked->store.entry(entry).slots[index_of(*tier)];
   if (slot == kNoSlot) {
     ++result.missing;
     return;
   }
   const SlotRef at(*tier, slot);
-  if (section->store.record(at).pins > 0) {
+  if (locked->store.record(at).pins > 0) {
     ++result.leased;
-  } else if (section->store.wants_offload(at)) {
-    section->store.begin_leaving(at);
+  } else if (locked->store.wants_offload(at)) {
+    locked->store.begin_leaving(at);
     leaving.push_back(at);
   } else {
-    section->store.drop(at, EvictionReason::request);
+    locked->store.drop(at, EvictionReason::request);
     ++result.evicted;
   }
 }
@@ -68,21 +69,21 @@ struct Offloads {
   EvictResult result = {};
   std::uint32_t parts = 1;
 
-  void begin(Section& section, const std::shared_ptr<Offloads>& self,
+  void begin(CacheLock& locked, const std::shared_ptr<Offloads>& self,
              std::vector<SlotRef> leaving) {
     if (leaving.empty()) return;
     ++parts;
     const std::uint64_t total = leaving.size();
-    section->moves.offload(section, std::move(leaving), EvictionReason::request,
-                           [self, total](Section& inner, const TransferBatch& batch) {
-                             self->result.evicted += batch.left;
-                             self->result.offloaded += batch.offloaded;
-                             self->result.leased += total - batch.left;
-                             self->part_ended(inner);
-                           });
+    locked->transfers.offload(locked, std::move(leaving), EvictionReason::request,
+                              [self, total](CacheLock& inner, const TransferBatch& batch) {
+                                self->result.evicted += batch.left;
+                                self->result.offloaded += batch.offloaded;
+                                self->result.leased += total - batch.left;
+                                self->part_ended(inner);
+                              });
   }
-  void part_ended(Section& section) {
-    if (--parts == 0) respond(section, std::move(answer), result);
+  void part_ended(CacheLock& locked) {
+    if (--parts == 0) respond(locked, std::move(answer), result);
   }
 };
 
@@ -91,14 +92,14 @@ struct Offloads {
 void Cache::evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<EvictResult> done) {
   CacheCore& core = *core_;
   auto answer = std::make_shared<Done<EvictResult>>(std::move(done));
-  Section section(core, LockUse::evict);
+  CacheLock locked(core, LockUse::evict);
   const auto refuse = [&]() -> Result<> {
-    CAIRN_TRY(section.check_usable());
+    CAIRN_TRY(locked.check_usable());
     if (tier) CAIRN_TRY(core.check_tier(*tier));
     return core.check_count(keys.size());
   };
-  if (auto fine = refuse(); !fine) return respond(section, answer, std::move(fine).error());
-  section->leases.end_overdue(section);
+  if (auto fine = refuse(); !fine) return respond(locked, answer, std::move(fine).error());
+  locked->leases.end_overdue(locked);
 
   EvictResult result;
   std::vector<SlotRef> leaving;
@@ -107,18 +108,18 @@ void Cache::evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<Evi
   // The keys are usually a prefix: start at its tail.
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
     if (looked_at > 0 && looked_at % kEvictStep == 0) {
-      offloads->begin(section, offloads, std::exchange(leaving, {}));
-      section.give_way();
-      if (section->dropped) break;
+      offloads->begin(locked, offloads, std::exchange(leaving, {}));
+      locked.yield();
+      if (locked->dropped) break;
     }
     ++looked_at;
-    evict_key(section, *key, tier, result, leaving);
+    evict_key(locked, *key, tier, result, leaving);
   }
-  offloads->begin(section, offloads, std::move(leaving));
+  offloads->begin(locked, offloads, std::move(leaving));
   offloads->result.evicted += result.evicted;
   offloads->result.leased += result.leased;
   offloads->result.missing += result.missing;
-  offloads->part_ended(section);
+  offloads->part_ended(locked);
 }
 
 namespace {
@@ -134,63 +135,63 @@ class Clearing {
       for (Tier tier : tiers_) {
         std::uint32_t next = 0;
         for (bool more = true; more;) {
-          Section section(core_, LockUse::evict);
-          CAIRN_TRY(section.check_usable());
-          section->leases.end_overdue(section);
-          const std::uint32_t end = std::min(section->store.pool(tier).end(), next + kClearStep);
-          for (; next < end; ++next) visit(section, {tier, next}, only_tails);
-          more = end < section->store.pool(tier).end();
+          CacheLock locked(core_, LockUse::evict);
+          CAIRN_TRY(locked.check_usable());
+          locked->leases.end_overdue(locked);
+          const std::uint32_t end = std::min(locked->store.pool(tier).end(), next + kClearStep);
+          for (; next < end; ++next) visit(locked, {tier, next}, only_tails);
+          more = end < locked->store.pool(tier).end();
         }
       }
     }
-    tell_if_empty();
+    publish_if_empty();
     return result_;
   }
 
  private:
-  void tell_if_empty() {
-    Section section(core_, LockUse::evict);
-    const auto is_empty = [&section](Tier tier) {
-      const SlotPool& slots = section->store.pool(tier);
+  void publish_if_empty() {
+    CacheLock locked(core_, LockUse::evict);
+    const auto is_empty = [&locked](Tier tier) {
+      const SlotPool& slots = locked->store.pool(tier);
       return slots.count(SlotState::committed) == 0 && slots.count(SlotState::evictable) == 0;
     };
-    if (section->dropped || !std::all_of(tiers_.begin(), tiers_.end(), is_empty)) return;
+    if (locked->dropped || !std::all_of(tiers_.begin(), tiers_.end(), is_empty)) return;
     const bool all = std::all_of(kTiers.begin(), kTiers.end(), is_empty);
-    section->store.tell_cleared(all ? std::nullopt : std::optional(tiers_.front()));
+    locked->store.publish_cleared(all ? std::nullopt : std::optional(tiers_.front()));
   }
 
-  void visit(Section& section, SlotRef at, bool only_tails) {
-    const SlotRecord& slot = section->store.record(at);
+  void visit(CacheLock& locked, SlotRef at, bool only_tails) {
+    const SlotRecord& slot = locked->store.record(at);
     if (slot.life == SlotLife::free || slot.gone) return;
     if (slot.pins > 0) {
       if (!only_tails) ++result_.leased;
       return;
     }
     if (only_tails) {
-      drop_upwards(section, slot.owner);
+      drop_upwards(locked, slot.owner);
     } else {
-      drop(section, at);
+      drop(locked, at);
     }
   }
 
-  void drop_upwards(Section& section, EntryNumber number) {
+  void drop_upwards(CacheLock& locked, EntryNumber number) {
     while (number != kNoEntry) {
-      const Entry& entry = section->store.entry(number);
+      const Entry& entry = locked->store.entry(number);
       if (entry.children > 0) return;
       const EntryNumber parent = entry.parent;
       // A ghost disappears with its last child, and its number is then free.
-      const bool more = parent != kNoEntry && section->store.entry(parent).present();
+      const bool more = parent != kNoEntry && locked->store.entry(parent).present();
       const auto slots = entry.slots;
       for (Tier tier : tiers_) {
         const SlotNumber at = slots[index_of(tier)];
-        if (at != kNoSlot && section->store.record({tier, at}).pins == 0) drop(section, {tier, at});
+        if (at != kNoSlot && locked->store.record({tier, at}).pins == 0) drop(locked, {tier, at});
       }
       number = more ? parent : kNoEntry;
     }
   }
 
-  void drop(Section& section, SlotRef at) {
-    section->store.drop(at, EvictionReason::request);
+  void drop(CacheLock& locked, SlotRef at) {
+    locked->store.drop(at, EvictionReason::request);
     ++result_.evicted;
   }
 
@@ -216,22 +217,22 @@ Result<EvictResult> Cache::clear(std::optional<Tier> tier) {
 
 Result<> Cache::erase(KeyView key) {
   CacheCore& core = *core_;
-  Section section(core, LockUse::evict);
-  CAIRN_TRY(section.check_usable());
-  section->leases.end_overdue(section);
-  const EntryNumber entry = section->store.find(key, section.now());
+  CacheLock locked(core, LockUse::evict);
+  CAIRN_TRY(locked.check_usable());
+  locked->leases.end_overdue(locked);
+  const EntryNumber entry = locked->store.find(key, locked.now());
   if (entry == kNoEntry) {
     return Error{ErrorCode::unknown_key,
                  "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
   }
-  const auto slots = section->store.entry(entry).slots;
+  const auto slots = locked->store.entry(entry).slots;
   for (Tier tier : kTiers) {
     const SlotNumber slot = slots[index_of(tier)];
-    if (slot != kNoSlot && section->store.record({tier, slot}).leases > 0) {
+    if (slot != kNoSlot && locked->store.record({tier, slot}).leases > 0) {
       return Error{ErrorCode::leased, "key " + to_hex(key.bytes()) + " is leased"};
     }
   }
-  section->store.drop_all(entry, EvictionReason::request);
+  locked->store.drop_all(entry, EvictionReason::request);
   core.options().failpoint("erase.noted");
   return {};
 }

@@ -1,7 +1,8 @@
 // Cache: lists present blocks, for reports to others.
 #include <algorithm>
 
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 // Keys looked up under one hold of the lock, some 100 ns each.
 constexpr std::size_t kHeldStep = 64;
 
-std::optional<Tier> told_tier(const BlockStore& store, EntryNumber number, bool only_used_again) {
+std::optional<Tier> held_tier(const BlockStore& store, EntryNumber number, bool only_used_again) {
   const Entry& entry = store.entry(number);
   if (!entry.present()) return std::nullopt;
   const SlotRef at = store.highest_copy(entry);
@@ -22,28 +23,28 @@ std::optional<Tier> told_tier(const BlockStore& store, EntryNumber number, bool 
 std::vector<std::optional<Tier>> Cache::highest_tiers(std::span<const KeyView> keys,
                                                       bool only_used_again) {
   std::vector<std::optional<Tier>> tiers(keys.size());
-  Section section(*core_, LockUse::look);
+  CacheLock locked(*core_, LockUse::look);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i > 0 && i % kHeldStep == 0) section.give_way();
-    if (section->dropped) break;
-    const EntryNumber entry = section->store.find(keys[i], section.now());
-    if (entry != kNoEntry) tiers[i] = told_tier(section->store, entry, only_used_again);
+    if (i > 0 && i % kHeldStep == 0) locked.yield();
+    if (locked->dropped) break;
+    const EntryNumber entry = locked->store.find(keys[i], locked.now());
+    if (entry != kNoEntry) tiers[i] = held_tier(locked->store, entry, only_used_again);
   }
   return tiers;
 }
 
 HeldBlocks Cache::held(const HeldRequest& request) const {
   HeldBlocks result;
-  Section section(*core_, LockUse::look);
+  CacheLock locked(*core_, LockUse::look);
   std::uint64_t next = request.cursor;
-  for (std::size_t looked = 0; looked < request.limit && !section->dropped; ++looked, ++next) {
-    if (looked > 0 && looked % kHeldStep == 0) section.give_way();
-    if (next >= section->store.entry_end()) break;
+  for (std::size_t looked = 0; looked < request.limit && !locked->dropped; ++looked, ++next) {
+    if (looked > 0 && looked % kHeldStep == 0) locked.yield();
+    if (next >= locked->store.entry_end()) break;
     const auto number = static_cast<EntryNumber>(next);
-    const auto tier = told_tier(section->store, number, request.only_used_again);
-    if (tier) result.blocks.push_back({.key = section->store.key(number), .tier = *tier});
+    const auto tier = held_tier(locked->store, number, request.only_used_again);
+    if (tier) result.blocks.push_back({.key = locked->store.key(number), .tier = *tier});
   }
-  result.end = section->dropped ? 0 : section->store.entry_end();
+  result.end = locked->dropped ? 0 : locked->store.entry_end();
   result.next_cursor = std::min<std::uint64_t>(next, result.end);
   return result;
 }

@@ -3,8 +3,9 @@
 #include <string>
 
 #include "base/hex.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/tier_memory.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -70,13 +71,13 @@ Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
                  "this tier is exported as a descriptor, which goes along with the answer over the "
                  "server's Unix socket only (--unix), to a process of the server's user"};
   }
-  Section section(*core_, LockUse::look);
-  CAIRN_TRY(section.check_usable());
-  if (section->sizes.under_way()) {
+  CacheLock locked(*core_, LockUse::look);
+  CAIRN_TRY(locked.check_usable());
+  if (locked->sizes.under_way()) {
     return Error{ErrorCode::state_conflict,
                  "the cache is being changed; export the tier after that"};
   }
-  section->mapped[index_of(tier)] = true;
+  locked->mapped[index_of(tier)] = true;
   return memory;
 }
 
@@ -91,12 +92,12 @@ CacheStats Cache::stats() const {
   for (std::size_t i = 0; i < reuse.points.size(); ++i) {
     stats.miss_ratio_curve[i] = 1 - reuse.points[i].lru;
   }
-  Section section(core, LockUse::look);
+  CacheLock locked(core, LockUse::look);
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     TierStats& out = stats.tiers[i];
     if (!core.spaces[i]) continue;
-    const SlotPool& slots = section->store.pool(tier);
+    const SlotPool& slots = locked->store.pool(tier);
     out.present = true;
     out.capacity_blocks = slots.capacity();
     out.populated_bytes = core.spaces[i]->populated_bytes();
@@ -104,39 +105,39 @@ CacheStats Cache::stats() const {
       out.blocks[s] = slots.count(static_cast<SlotState>(s));
     }
     out.leased_blocks = slots.leased_count();
-    out.hit_blocks = section->counts.hits[i];
+    out.hit_blocks = locked->counts.hits[i];
     for (std::size_t r = 0; r < kNumEvictionReasons; ++r) {
-      out.evictions[r] = section->store.evictions(tier, static_cast<EvictionReason>(r));
+      out.evictions[r] = locked->store.evictions(tier, static_cast<EvictionReason>(r));
     }
-    out.pressure = section->pressure.level(tier, section->store.pool(tier));
+    out.pressure = locked->pressure.level(tier, locked->store.pool(tier));
     for (Tier to : kTiers) {
-      const Movements::Route& route = section->moves.route(tier, to);
+      const Transfers::Route& route = locked->transfers.route(tier, to);
       stats.routes[i][index_of(to)] = {
           .blocks = route.blocks, .bytes = route.bytes, .in_flight_blocks = route.in_flight_blocks};
     }
   }
-  stats.disk_admission = section->moves.disk_admission();
-  stats.disk_scrub = section->scrub.stats();
-  stats.disk_full = section->moves.disk_full();
-  stats.matches = section->counts.matches;
-  stats.has_shared = core_->config.shared.has_value();
-  stats.shared_hit_blocks = section->counts.shared_hits;
-  stats.miss_blocks = section->counts.misses;
-  stats.leases = section->leases.size();
-  stats.lease_expirations = section->leases.expirations();
-  stats.commits = section->counts.commits;
-  stats.duplicates = section->counts.duplicates;
-  stats.hints = section->counts.hints;
-  stats.lock_holds = section->lock_holds;
-  stats.metadata_bytes = section->store.memory_bytes();
-  stats.history_bytes = section->store.history_bytes();
-  stats.remembered_blocks = section->store.ghost_histories();
+  stats.disk_admission = locked->transfers.disk_admission();
+  stats.disk_scrub = locked->scrub.stats();
+  stats.disk_full = locked->transfers.disk_full();
+  stats.matches = locked->counts.matches;
+  stats.has_remote_tier = core_->config.shared.has_value();
+  stats.remote_hit_blocks = locked->counts.remote_hits;
+  stats.miss_blocks = locked->counts.misses;
+  stats.leases = locked->leases.size();
+  stats.lease_expirations = locked->leases.expirations();
+  stats.commits = locked->counts.commits;
+  stats.duplicates = locked->counts.duplicates;
+  stats.hints = locked->counts.hints;
+  stats.lock_holds = locked->lock_holds;
+  stats.metadata_bytes = locked->store.memory_bytes();
+  stats.history_bytes = locked->store.history_bytes();
+  stats.remembered_blocks = locked->store.ghost_histories();
   return stats;
 }
 
 PendingList Cache::pending(const PendingRequest& request) const {
-  Section section(*core_, LockUse::look);
-  return section->moves.pending(section, request);
+  CacheLock locked(*core_, LockUse::look);
+  return locked->transfers.pending(locked, request);
 }
 
 Result<BlockList> Cache::list(const BlockListRequest& request) const {
@@ -153,30 +154,30 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
     next = std::max(next, starts[index_of(*request.tier)]);
     end = starts[index_of(*request.tier) + 1];
   }
-  const auto skip_unused = [&](Section& section, std::uint64_t& at) {
+  const auto skip_unused = [&](CacheLock& locked, std::uint64_t& at) {
     while (at < end) {
       const auto tier = static_cast<std::size_t>(at / kMaxSlots);
-      if (at - starts[tier] < section->store.pool(kTiers[tier]).end()) return;
+      if (at - starts[tier] < locked->store.pool(kTiers[tier]).end()) return;
       at = starts[tier + 1];
     }
   };
   while (next < end && result.blocks.size() < request.limit) {
-    Section section(core, LockUse::look);
-    CAIRN_TRY(section.check_usable());
-    skip_unused(section, next);
+    CacheLock locked(core, LockUse::look);
+    CAIRN_TRY(locked.check_usable());
+    skip_unused(locked, next);
     std::uint32_t looked_at = 0;
     for (; next < end && looked_at < kListStep && result.blocks.size() < request.limit; ++next) {
       ++looked_at;
       const auto tier = static_cast<std::size_t>(next / kMaxSlots);
       const SlotRef at(kTiers[tier], static_cast<SlotNumber>(next - starts[tier]));
-      if (!section->store.pool(at.tier()).exists(at.slot())) continue;
-      const SlotState state = section->store.pool(at.tier()).state(at.slot());
+      if (!locked->store.pool(at.tier()).exists(at.slot())) continue;
+      const SlotState state = locked->store.pool(at.tier()).state(at.slot());
       const bool wanted = request.state ? state == *request.state : state != SlotState::free;
       if (!wanted) continue;
-      result.blocks.push_back(describe(section->store, at));
+      result.blocks.push_back(describe(locked->store, at));
       looked_at += kDescribeCost;
     }
-    skip_unused(section, next);
+    skip_unused(locked, next);
   }
   result.next_cursor = next < end ? next : 0;
   return result;
@@ -184,22 +185,22 @@ Result<BlockList> Cache::list(const BlockListRequest& request) const {
 
 Result<std::string> Cache::metadata(KeyView key) const {
   CacheCore& core = *core_;
-  Section section(core, LockUse::look);
-  CAIRN_TRY(section.check_usable());
-  const EntryNumber entry = section->store.find(key, section.now());
+  CacheLock locked(core, LockUse::look);
+  CAIRN_TRY(locked.check_usable());
+  const EntryNumber entry = locked->store.find(key, locked.now());
   if (entry == kNoEntry) return unknown_key(core, key);
-  return std::string(section->store.metadata(entry));
+  return std::string(locked->store.metadata(entry));
 }
 
 Result<> Cache::set_metadata(KeyView key, std::string json) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_metadata(json.size()));
-  Section section(core, LockUse::write);
-  CAIRN_TRY(section.check_usable());
-  const EntryNumber entry = section->store.find(key, section.now());
+  CacheLock locked(core, LockUse::write);
+  CAIRN_TRY(locked.check_usable());
+  const EntryNumber entry = locked->store.find(key, locked.now());
   if (entry == kNoEntry) return unknown_key(core, key);
-  section->store.raise_epoch(entry);
-  section->store.set_metadata(entry, std::move(json));
+  locked->store.raise_epoch(entry);
+  locked->store.set_metadata(entry, std::move(json));
   return {};
 }
 

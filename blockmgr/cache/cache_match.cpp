@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <string>
 
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -19,24 +20,24 @@ std::span<const KeyView> step_of(std::span<const KeyView> keys, std::size_t done
 
 // Marks blocks as used, as the release of a lease does: the end of the prefix stays its least
 // recently used part. Nothing pins the blocks, so some may have been evicted.
-void touch_from_end(Section& section, std::span<const BlockHandle> blocks,
-                    BlockStore::Telling telling) {
-  const bool tells = telling.next_use != NextUse::unknown;
-  const RequestNumber hint = tells ? section->store.begin_hint(telling.next_use) : 0;
+void touch_from_end(CacheLock& locked, std::span<const BlockHandle> blocks,
+                    BlockStore::UseHint use_hint) {
+  const bool hints = use_hint.next_use != NextUse::unknown;
+  const RequestNumber hint = hints ? locked->store.begin_hint(use_hint.next_use) : 0;
   std::size_t touched = 0;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     if (touched++ == kStepKeys) {
-      section.give_way();
+      locked.yield();
       touched = 1;
     }
     const SlotRef at(block->tier, block->slot);
-    const SlotPool& pool = section->store.pool(at.tier());
+    const SlotPool& pool = locked->store.pool(at.tier());
     if (at.slot() >= pool.end()) continue;
     const SlotRecord& slot = pool[at.slot()];
     const bool is_there =
         slot.generation == block->generation && slot.life == SlotLife::committed && !slot.gone;
-    if (is_there) section->store.touch(at);
-    if (is_there && tells) section->store.tell_now(at, telling, hint);
+    if (is_there) locked->store.touch(at);
+    if (is_there && hints) locked->store.hint_now(at, use_hint, hint);
   }
 }
 
@@ -50,8 +51,8 @@ class Matching {
     const LeaseHolder& holder;
     const RequestHint& hint;
   };
-  Matching(Section& section, const Terms& terms, MatchResult& out)
-      : section_(section), terms_(terms), user_(section->leases.user_of(terms.holder)), out_(out) {}
+  Matching(CacheLock& locked, const Terms& terms, MatchResult& out)
+      : locked_(locked), terms_(terms), user_(locked->leases.user_of(terms.holder)), out_(out) {}
 
   // Indexes of found keys that many blocks follow.
   const std::vector<std::uint32_t>& hubs() const { return hubs_; }
@@ -60,17 +61,17 @@ class Matching {
   Result<> run(std::span<const KeyView> keys) {
     // Count step by step only if not all of the keys would fit.
     limited_ = terms_.lease_ms > 0 && !may_hold(keys.size());
-    request_ = section_->store.begin_match(keys);
+    request_ = locked_->store.begin_match(keys);
     for (std::size_t done = 0; done < keys.size();) {
       if (done > 0) {
-        section_.give_way();
-        CAIRN_TRY(section_.check_usable());
+        locked_.yield();
+        CAIRN_TRY(locked_.check_usable());
       }
       const auto step = step_of(keys, done);
       auto found = limited_ ? count_and_take(step) : take(step);
       if (!found) {
-        if (lease_) section_->leases.end(section_, *lease_, false);
-        section_->leases.finish_releases(section_);
+        if (lease_) locked_->leases.end(locked_, *lease_, false);
+        locked_->leases.finish_releases(locked_);
         out_.blocks.clear();
         return std::move(found).error();
       }
@@ -78,27 +79,27 @@ class Matching {
       if (*found < step.size()) break;
     }
     if (out_.blocks.size() < keys.size()) {
-      section_->store.missed(keys[out_.blocks.size()], request_);
+      locked_->store.missed(keys[out_.blocks.size()], request_);
     }
     end_lease();
     if (names_session()) {
-      section_->sessions.add({terms_.holder, terms_.hint.session}, session_blocks_);
+      locked_->sessions.add({terms_.holder, terms_.hint.session}, session_blocks_);
     }
-    for (Tier tier : kTiers) section_->counts.hits[index_of(tier)] += hits_[index_of(tier)];
+    for (Tier tier : kTiers) locked_->counts.hits[index_of(tier)] += hits_[index_of(tier)];
     return {};
   }
 
  private:
   bool names_session() const { return !terms_.hint.session.empty(); }
   Result<> may_hold(std::uint64_t blocks) const {
-    CAIRN_TRY(section_->leases.check_held(section_, blocks));
+    CAIRN_TRY(locked_->leases.check_held(locked_, blocks));
     return Leases::check_pins(terms_.pins.get(), blocks);
   }
 
   // Pins the present keys of the step, or nothing if they exceed the quota.
   Result<std::uint64_t> count_and_take(std::span<const KeyView> keys) {
     const auto miss = std::ranges::find_if(keys, [this](const KeyView& key) {
-      return section_->store.find(key, section_.now()) == kNoEntry;
+      return locked_->store.find(key, locked_.now()) == kNoEntry;
     });
     const auto present = static_cast<std::size_t>(miss - keys.begin());
     CAIRN_TRY(may_hold(present));
@@ -106,16 +107,16 @@ class Matching {
   }
 
   Result<std::uint64_t> take(std::span<const KeyView> keys) {
-    BlockStore& store = section_->store;
+    BlockStore& store = locked_->store;
     const std::size_t before = out_.blocks.size();
-    BlockStore::PrefixScan scan(store, keys, section_.now());
+    BlockStore::PrefixScan scan(store, keys, locked_.now());
     std::span<const SlotRef> ahead = scan.next();
     if (terms_.lease_ms > 0 && !ahead.empty() && !lease_) {
-      CAIRN_TRY(section_->leases.check_room());
-      lease_ = section_->leases.open({.expires_at = Leases::kNotYet,
-                                      .holder = terms_.holder,
-                                      .pins = terms_.pins,
-                                      .told = terms_.hint.reuse.next_use()});
+      CAIRN_TRY(locked_->leases.check_room());
+      lease_ = locked_->leases.open({.expires_at = Leases::kNotYet,
+                                     .holder = terms_.holder,
+                                     .pins = terms_.pins,
+                                     .hinted = terms_.hint.reuse.next_use()});
     }
     while (!ahead.empty()) {
       const std::span<const SlotRef> found = ahead;
@@ -133,7 +134,7 @@ class Matching {
         out_.blocks.push_back(store.handle(at));
         ++hits_[index_of(at.tier())];
       }
-      if (lease_) section_->leases.add(*lease_, found);
+      if (lease_) locked_->leases.add(*lease_, found);
     }
     return out_.blocks.size() - before;
   }
@@ -141,12 +142,12 @@ class Matching {
   void end_lease() {
     if (!lease_) return;
     const std::chrono::milliseconds duration(terms_.lease_ms);
-    section_->leases.renew(*lease_, section_.now() + duration);
-    out_.lease = section_->leases[*lease_].id;
-    out_.expires_at_unix_ms = section_.unix_ms() + terms_.lease_ms;
+    locked_->leases.renew(*lease_, locked_.now() + duration);
+    out_.lease = locked_->leases[*lease_].id;
+    out_.expires_at_unix_ms = locked_.unix_ms() + terms_.lease_ms;
   }
 
-  Section& section_;
+  CacheLock& locked_;
   const Terms& terms_;
   const UserNumber user_;
   MatchResult& out_;
@@ -179,24 +180,24 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
   std::vector<std::uint32_t> hubs;
   std::int64_t unix_ms = 0;
   {
-    Section section(core, LockUse::match);
-    CAIRN_TRY(section.check_usable());
-    section->leases.end_overdue(section);
-    if (duration_ms > 0) CAIRN_TRY(section->leases.check_room());
+    CacheLock locked(core, LockUse::match);
+    CAIRN_TRY(locked.check_usable());
+    locked->leases.end_overdue(locked);
+    if (duration_ms > 0) CAIRN_TRY(locked->leases.check_room());
     const Matching::Terms terms{
         .lease_ms = duration_ms, .pins = pins, .holder = holder, .hint = hint};
-    Matching matching(section, terms, out);
+    Matching matching(locked, terms, out);
     CAIRN_TRY(matching.run(keys));
     if (duration_ms == 0) {
-      touch_from_end(section, out.blocks,
+      touch_from_end(locked, out.blocks,
                      {.next_use = hint.reuse.next_use(), .user = matching.user()});
     }
-    ++section->counts.matches;
-    section->counts.count(hint.reuse);
+    ++locked->counts.matches;
+    locked->counts.count(hint.reuse);
     // With a shared tier, count_beyond() counts the misses.
-    if (!core.config.shared) section->counts.misses += keys.size() - out.blocks.size();
+    if (!core.config.shared) locked->counts.misses += keys.size() - out.blocks.size();
     hubs = matching.hubs();
-    unix_ms = section.unix_ms();
+    unix_ms = locked.unix_ms();
   }
   core.reuse.matched({.keys = keys,
                       .hubs = hubs,
@@ -208,97 +209,97 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
 }
 
 void Cache::count_beyond(const Beyond& beyond) {
-  Section section(*core_, LockUse::match);
-  section->counts.shared_hits += beyond.shared_blocks;
-  section->counts.misses += beyond.missed_blocks;
+  CacheLock locked(*core_, LockUse::match);
+  locked->counts.remote_hits += beyond.remote_blocks;
+  locked->counts.misses += beyond.missed_blocks;
 }
 
 Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& terms) {
   CacheCore& core = *core_;
   const auto duration_ms = core.lease_duration_ms(terms.lease_ms);
   if (!duration_ms) return duration_ms.error();
-  Section section(core, LockUse::transfer);
-  CAIRN_TRY(section.check_usable());
-  section->leases.end_overdue(section);
-  CAIRN_TRY(section->leases.check_held(section, keys.size()));
+  CacheLock locked(core, LockUse::transfer);
+  CAIRN_TRY(locked.check_usable());
+  locked->leases.end_overdue(locked);
+  CAIRN_TRY(locked->leases.check_held(locked, keys.size()));
   CAIRN_TRY(Leases::check_pins(terms.pins.get(), keys.size()));
   std::optional<LeaseNumber> lease;
   if (terms.lease) {
-    auto live = section->leases.live(section, *terms.lease);
+    auto live = locked->leases.live(locked, *terms.lease);
     if (!live) return std::move(live).error();
     lease = *live;
-    section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
+    locked->leases.renew(*lease, locked.now() + std::chrono::milliseconds(*duration_ms));
   }
-  const UserNumber user = section->leases.user_of(terms.holder);
+  const UserNumber user = locked->leases.user_of(terms.holder);
   std::vector<BlockStore::Trail> session_blocks;
   Held held{.blocks = std::vector<std::optional<BlockHandle>>(keys.size()), .lease = terms.lease};
   std::array<SlotRef, kStepKeys> found;
   for (std::size_t done = 0; done < keys.size();) {
     const auto step = step_of(keys, done);
-    section->store.prefetch(step);
+    locked->store.prefetch(step);
     std::size_t count = 0;
     for (std::size_t i = 0; i < step.size(); ++i) {
-      const EntryNumber entry = section->store.find(step[i], section.now());
+      const EntryNumber entry = locked->store.find(step[i], locked.now());
       if (entry == kNoEntry) continue;
-      const SlotRef at = section->store.highest_copy(section->store.entry(entry));
-      section->store.pin_for_lease(at);
-      section->store.used(at, user);
-      if (!terms.hint.session.empty()) session_blocks.push_back(section->store.trail(entry));
+      const SlotRef at = locked->store.highest_copy(locked->store.entry(entry));
+      locked->store.pin_for_lease(at);
+      locked->store.used(at, user);
+      if (!terms.hint.session.empty()) session_blocks.push_back(locked->store.trail(entry));
       found[count++] = at;
-      held.blocks[done + i] = section->store.handle(at);
+      held.blocks[done + i] = locked->store.handle(at);
     }
     if (count > 0 && !lease) {
-      if (auto room = section->leases.check_room(); !room) {
-        while (count > 0) section->store.unpin_for_lease(found[--count]);
+      if (auto room = locked->leases.check_room(); !room) {
+        while (count > 0) locked->store.unpin_for_lease(found[--count]);
         return std::move(room).error();
       }
-      lease = section->leases.open({.expires_at = Leases::kNotYet,
-                                    .holder = terms.holder,
-                                    .pins = terms.pins,
-                                    .told = terms.hint.reuse.next_use()});
-      held.lease = section->leases[*lease].id;
+      lease = locked->leases.open({.expires_at = Leases::kNotYet,
+                                   .holder = terms.holder,
+                                   .pins = terms.pins,
+                                   .hinted = terms.hint.reuse.next_use()});
+      held.lease = locked->leases[*lease].id;
     }
-    if (lease) section->leases.add(*lease, std::span(found).first(count));
+    if (lease) locked->leases.add(*lease, std::span(found).first(count));
     done += step.size();
     if (done == keys.size()) break;
-    section.give_way();
-    CAIRN_TRY(section.check_usable());
+    locked.yield();
+    CAIRN_TRY(locked.check_usable());
     // The lease may have ended meanwhile.
-    if (terms.lease && !section->leases.find(*terms.lease)) {
-      return section->leases.live(section, *terms.lease).error();
+    if (terms.lease && !locked->leases.find(*terms.lease)) {
+      return locked->leases.live(locked, *terms.lease).error();
     }
   }
   if (lease) {
-    section->leases.renew(*lease, section.now() + std::chrono::milliseconds(*duration_ms));
-    held.expires_at_unix_ms = section.unix_ms() + *duration_ms;
+    locked->leases.renew(*lease, locked.now() + std::chrono::milliseconds(*duration_ms));
+    held.expires_at_unix_ms = locked.unix_ms() + *duration_ms;
   }
   if (!session_blocks.empty()) {
-    section->sessions.add({terms.holder, terms.hint.session}, session_blocks);
+    locked->sessions.add({terms.holder, terms.hint.session}, session_blocks);
   }
   return held;
 }
 
 std::optional<BlockKey> Cache::parent(KeyView key) const {
-  Section section(*core_, LockUse::look);
-  if (section->dropped) return std::nullopt;
-  const EntryNumber entry = section->store.find(key, section.now());
+  CacheLock locked(*core_, LockUse::look);
+  if (locked->dropped) return std::nullopt;
+  const EntryNumber entry = locked->store.find(key, locked.now());
   if (entry == kNoEntry) return std::nullopt;
-  const EntryNumber parent = section->store.entry(entry).parent;
+  const EntryNumber parent = locked->store.entry(entry).parent;
   if (parent == kNoEntry) return std::nullopt;
-  return section->store.key(parent);
+  return locked->store.key(parent);
 }
 
 std::vector<bool> Cache::contains(std::span<const KeyView> keys) const {
   std::vector<bool> present(keys.size());
-  Section section(*core_, LockUse::look);
-  for (std::size_t done = 0; done < keys.size() && !section->dropped;) {
+  CacheLock locked(*core_, LockUse::look);
+  for (std::size_t done = 0; done < keys.size() && !locked->dropped;) {
     const auto step = step_of(keys, done);
-    section->store.prefetch(step);
+    locked->store.prefetch(step);
     for (std::size_t i = 0; i < step.size(); ++i) {
-      present[done + i] = section->store.contains(step[i], section.now());
+      present[done + i] = locked->store.contains(step[i], locked.now());
     }
     done += step.size();
-    if (done < keys.size()) section.give_way();
+    if (done < keys.size()) locked.yield();
   }
   return present;
 }

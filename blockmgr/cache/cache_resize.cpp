@@ -1,11 +1,11 @@
 // Changes settings and sizes of a cache in use.
 //
 // A growing tier has more slots at once. A shrinking tier gets a limit and hands out only slots
-// below it. Every section then does a part of the rest (Resizing): it evicts the next victims until
-// all remaining blocks fit below the limit, and copies blocks beyond the limit to slots below. It
-// also copies leased blocks: the index finds a block in its new slot, and the last lease that names
-// the old slot frees it. A slot beyond the limit is removed when it becomes free. After the last
-// one, the tier returns their memory and file space.
+// below it. Every hold of the lock then does a part of the rest (Resizing): it evicts the next
+// victims until all remaining blocks fit below the limit, and copies blocks beyond the limit to
+// slots below. It also copies leased blocks: the index finds a block in its new slot, and the last
+// lease that names the old slot frees it. A slot beyond the limit is removed when it becomes free.
+// After the last one, the tier returns their memory and file space.
 //
 // A crash leaves the old or the new configuration: files grow before the cache's description says
 // so, and are cut only after it does. In between, a copy may be in two slots, with the same bytes.
@@ -16,8 +16,10 @@
 #include <new>
 #include <string>
 
-#include "blockmgr/cache/cache_core.hpp"
-#include "blockmgr/cache/disk_tier.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
+#include "blockmgr/disk_tier/disk_checkpoint.hpp"
+#include "blockmgr/disk_tier/disk_tier.hpp"
 #include "blockmgr/index/config_check.hpp"
 #include "layouts/builder.hpp"
 #include "transport/io/slot_file.hpp"
@@ -71,9 +73,9 @@ class CacheChanging {
   Result<> grow(const CacheConfig& before, const CacheConfig& grown,
                 const Cache::Remember& remember);
   Result<Growth> make_room(Tier tier, std::uint32_t num_blocks);
-  void take_room(Section& section, TierSize size, Growth growth);
+  void take_room(CacheLock& locked, TierSize size, Growth growth);
   BlockStore::NewOrder new_order(const CacheConfig& wanted);
-  void take_settings(Section& section, const CacheConfig& wanted);
+  void take_settings(CacheLock& locked, const CacheConfig& wanted);
   void label_files(std::uint32_t num_blocks);
   Result<> shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
                   const Cache::Remember& remember);
@@ -86,38 +88,38 @@ class CacheChanging {
 Result<> CacheChanging::begin() {
   for (int looks = 1; true; ++looks) {
     {
-      Section section(core_, LockUse::upkeep);
-      CAIRN_TRY(section.check_usable());
-      if (section->sizes.begin()) return {};
+      CacheLock locked(core_, LockUse::upkeep);
+      CAIRN_TRY(locked.check_usable());
+      if (locked->sizes.begin()) return {};
     }
     if (looks * kLook >= kChangePatience) {
       return Error{ErrorCode::state_conflict,
                    "cache " + core_.config.name + " is being changed by another request"};
     }
-    core_.services->engine.executor().sleep_for(kLook);
+    core_.services->scheduler.executor().sleep_for(kLook);
   }
 }
 
 void CacheChanging::end() {
-  Section section(core_, LockUse::upkeep);
-  section->sizes.end();
+  CacheLock locked(core_, LockUse::upkeep);
+  locked->sizes.end();
 }
 
 Result<> CacheChanging::check(const CacheConfig& before, const CacheConfig& wanted) {
   CAIRN_TRY(check_config(wanted, core_.options()));
-  Section section(core_, LockUse::upkeep);
-  CAIRN_TRY(section.check_usable());
-  section->leases.end_overdue(section);
+  CacheLock locked(core_, LockUse::upkeep);
+  CAIRN_TRY(locked.check_usable());
+  locked->leases.end_overdue(locked);
   for (Tier tier : kTiers) {
     const std::uint32_t size = size_in(wanted, tier);
     if (size == size_in(before, tier)) continue;
     const std::string name = "tiers." + std::string(to_string(tier)) + ".num_blocks is " +
                              std::to_string(size) + "; the tier ";
-    if (section->mapped[index_of(tier)]) {
+    if (locked->mapped[index_of(tier)]) {
       return Error{ErrorCode::state_conflict,
                    name + "is imported or exported, and other processes use its memory"};
     }
-    if (const std::uint32_t held = section->store.pool(tier).leased_count(); held > size) {
+    if (const std::uint32_t held = locked->store.pool(tier).leased_count(); held > size) {
       return Error{ErrorCode::leased,
                    name + "has " + std::to_string(held) + " blocks that leases hold"};
     }
@@ -178,14 +180,14 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
   const auto take = [&]() -> Result<> {
     try {
       if (grown.eviction != before.eviction) order.emplace(new_order(grown));
-      Section section(core_, LockUse::upkeep);
-      CAIRN_TRY(section.check_usable());
+      CacheLock locked(core_, LockUse::upkeep);
+      CAIRN_TRY(locked.check_usable());
       for (Tier tier : kTiers) {
         auto& growth = growths[index_of(tier)];
-        if (growth) take_room(section, {tier, size_in(grown, tier)}, std::move(*growth));
+        if (growth) take_room(locked, {tier, size_in(grown, tier)}, std::move(*growth));
       }
-      if (order) section->store.set_eviction(*order);
-      take_settings(section, grown);
+      if (order) locked->store.set_eviction(*order);
+      take_settings(locked, grown);
     } catch (const std::bad_alloc&) {
       return Error{ErrorCode::no_capacity, "there is no memory for the cache's index"};
     }
@@ -212,8 +214,8 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
   }
   {
     // While slots beyond the end are in use, the tier keeps all its memory.
-    Section section(core_, LockUse::upkeep);
-    if (section->store.pool(tier).beyond_count() > 0) num_blocks = std::max(num_blocks, room);
+    CacheLock locked(core_, LockUse::upkeep);
+    if (locked->store.pool(tier).beyond_count() > 0) num_blocks = std::max(num_blocks, room);
   }
   CAIRN_TRY(space.keep_below(std::min(num_blocks, room)));
   if (num_blocks <= room) return growth;
@@ -242,7 +244,7 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
   return growth;
 }
 
-void CacheChanging::take_room(Section& section, TierSize size, Growth growth) {
+void CacheChanging::take_room(CacheLock& locked, TierSize size, Growth growth) {
   TierSpace& space = *core_.spaces[index_of(size.tier)];
   if (growth.layout) {
     if (size.tier == Tier::disk) {
@@ -252,7 +254,7 @@ void CacheChanging::take_room(Section& section, TierSize size, Growth growth) {
       space.add(std::move(*growth.layout), std::move(growth.prepared));
     }
   }
-  section->store.resize(size.tier, size.num_blocks);
+  locked->store.resize(size.tier, size.num_blocks);
 }
 
 // Only a change moves the ends, and only one change runs at a time.
@@ -261,22 +263,22 @@ BlockStore::NewOrder CacheChanging::new_order(const CacheConfig& wanted) {
                               .history_bytes = core_.options().max_history_bytes};
   std::array<std::uint32_t, kNumTiers> ends{};
   {
-    Section section(core_, LockUse::upkeep);
+    CacheLock locked(core_, LockUse::upkeep);
     for (Tier tier : kTiers) {
       const std::uint32_t size = size_in(wanted, tier);
       options.capacities[index_of(tier)] = size;
-      ends[index_of(tier)] = std::max(size, section->store.pool(tier).end());
+      ends[index_of(tier)] = std::max(size, locked->store.pool(tier).end());
     }
   }
   return {options, ends};
 }
 
-void CacheChanging::take_settings(Section& section, const CacheConfig& wanted) {
+void CacheChanging::take_settings(CacheLock& locked, const CacheConfig& wanted) {
   if (wanted.offload != core_.settings->offload) {
-    section->store.set_offload_on_evict(wanted.offload == OffloadMode::on_evict);
+    locked->store.set_offload_on_evict(wanted.offload == OffloadMode::on_evict);
   }
   for (Tier tier : kTiers) {
-    section->pressure.set(tier, pressure_of(wanted, tier, core_.options()), size_in(wanted, tier));
+    locked->pressure.set(tier, pressure_of(wanted, tier, core_.options()), size_in(wanted, tier));
   }
   core_.settings.set(wanted);
 }
@@ -293,12 +295,11 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
                                const Cache::Remember& remember) {
   const auto set_limits = [&](const CacheConfig& limits) {
     for (Tier tier : tiers) lower_limit(tier, size_in(limits, tier));
-    Section section(core_, LockUse::upkeep);
+    CacheLock locked(core_, LockUse::upkeep);
     for (Tier tier : tiers) {
-      section->store.resize(tier, size_in(limits, tier));
-      section->sizes.set_trim_due(tier, true);
-      section->pressure.set(tier, pressure_of(limits, tier, core_.options()),
-                            size_in(limits, tier));
+      locked->store.resize(tier, size_in(limits, tier));
+      locked->sizes.set_trim_due(tier, true);
+      locked->pressure.set(tier, pressure_of(limits, tier, core_.options()), size_in(limits, tier));
     }
   };
   set_limits(sizes.after);
@@ -306,7 +307,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
   const auto keep = [&]() -> Result<> {
     if (std::ranges::find(tiers, Tier::disk) != tiers.end()) {
       // Make the copies durable before the file is cut.
-      CAIRN_TRY(core_.checkpoint());
+      CAIRN_TRY(checkpoint(core_));
       CAIRN_TRY(label_slot_file(core_.disk_files, core_.layout(Tier::disk),
                                 size_in(sizes.after, Tier::disk)));
       core_.options().failpoint("resize.labelled");
@@ -319,9 +320,9 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
   }
   core_.options().failpoint("resize.remembered");
   {
-    Section section(core_, LockUse::upkeep);
-    CAIRN_TRY(section.check_usable());
-    take_settings(section, sizes.after);
+    CacheLock locked(core_, LockUse::upkeep);
+    CAIRN_TRY(locked.check_usable());
+    take_settings(locked, sizes.after);
   }
   for (Tier tier : tiers) trim(tier);
   return {};
@@ -331,19 +332,19 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
 // or be evicted.
 void CacheChanging::lower_limit(Tier tier, std::uint32_t num_blocks) {
   for (bool more = true; more;) {
-    Section section(core_, LockUse::upkeep);
-    const std::uint32_t limit = section->store.pool(tier).limit();
-    more = !section->dropped && limit > num_blocks + kSlotsLostAtOnce;
-    if (more) section->store.resize(tier, limit - kSlotsLostAtOnce);
+    CacheLock locked(core_, LockUse::upkeep);
+    const std::uint32_t limit = locked->store.pool(tier).limit();
+    more = !locked->dropped && limit > num_blocks + kSlotsLostAtOnce;
+    if (more) locked->store.resize(tier, limit - kSlotsLostAtOnce);
   }
 }
 
 void CacheChanging::wait_until_shrunk(Tier tier) {
   for (int looks = 1; looks * kLook < kShrinkPatience; ++looks) {
     {
-      Section section(core_, LockUse::upkeep);
-      const SlotPool& slots = section->store.pool(tier);
-      if (section->dropped || slots.beyond_count() == 0) return;
+      CacheLock locked(core_, LockUse::upkeep);
+      const SlotPool& slots = locked->store.pool(tier);
+      if (locked->dropped || slots.beyond_count() == 0) return;
       // Do not wait for slots that only leases hold and whose keys are already in another slot.
       const auto is_waited_for = [&](const SlotRecord& slot) {
         return slot.life != SlotLife::free && !slot.gone;
@@ -354,7 +355,7 @@ void CacheChanging::wait_until_shrunk(Tier tier) {
       }
       if (!any) return;
     }
-    core_.services->engine.executor().sleep_for(kLook);
+    core_.services->scheduler.executor().sleep_for(kLook);
   }
 }
 
@@ -362,11 +363,11 @@ void CacheChanging::trim(Tier tier) {
   TierSpace& space = *core_.spaces[index_of(tier)];
   std::uint32_t limit = 0;
   {
-    Section section(core_, LockUse::upkeep);
-    const SlotPool& slots = section->store.pool(tier);
-    if (section->dropped || slots.beyond_count() > 0) return;
+    CacheLock locked(core_, LockUse::upkeep);
+    const SlotPool& slots = locked->store.pool(tier);
+    if (locked->dropped || slots.beyond_count() > 0) return;
     limit = slots.limit();
-    section->sizes.set_trim_due(tier, false);
+    locked->sizes.set_trim_due(tier, false);
   }
   const auto give_back = [&]() -> Result<> {
     if (tier != Tier::disk) return space.keep_below(limit);
@@ -400,14 +401,14 @@ Result<> change_cache(CacheCore& core, const CacheChange& change, const Cache::R
 void trim_if_due(CacheCore& core) {
   std::vector<Tier> due;
   {
-    Section section(core, LockUse::upkeep);
-    if (section->dropped || section->sizes.under_way()) return;
+    CacheLock locked(core, LockUse::upkeep);
+    if (locked->dropped || locked->sizes.under_way()) return;
     for (Tier tier : kTiers) {
-      if (section->sizes.trim_due(tier) && section->store.pool(tier).beyond_count() == 0) {
+      if (locked->sizes.trim_due(tier) && locked->store.pool(tier).beyond_count() == 0) {
         due.push_back(tier);
       }
     }
-    if (due.empty() || !section->sizes.begin()) return;
+    if (due.empty() || !locked->sizes.begin()) return;
   }
   CacheChanging changing(core);
   for (Tier tier : due) changing.trim(tier);

@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 #include "blockmgr/index/config_check.hpp"
 
 namespace cairn {

@@ -1,23 +1,24 @@
-// Cache: movements that a client requested.
+// Cache: transfers that a client requested.
 #include <algorithm>
 #include <functional>
 #include <set>
 #include <string>
 
 #include "base/hex.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
 
-// Keys added to a movement under one hold of the lock: up to 1 us each, if none of a key's data is
+// Keys added to a transfer under one hold of the lock: up to 1 us each, if none of a key's data is
 // in the processor's caches.
 constexpr std::size_t kTakenOnAtOnce = 8;
 // Entries examined under one hold of the lock: some 10 ns each.
 constexpr std::size_t kLookedAtAtOnce = 1024;
 
-// Prepares a movement, from its first key until its launch. Added keys are pinned. The destructor
-// releases them if the movement was not launched.
+// Prepares a transfer, from its first key until its launch. Added keys are pinned. The destructor
+// releases them if the transfer was not launched.
 class TransferStart {
  public:
   TransferStart(std::shared_ptr<CacheCore> core, const TransferRequest& terms)
@@ -33,9 +34,9 @@ class TransferStart {
   ~TransferStart() {
     if (begun_) return;  // launched; `batch_->open` may be true again, if it got no slots
     if (!batch_->transfer) return;  // no key was added
-    Section section(*core_, LockUse::transfer);
-    section->moves.give_up(section, batch_);
-    section.services().transfers.withdraw(*batch_->transfer);
+    CacheLock locked(*core_, LockUse::transfer);
+    locked->transfers.give_up(locked, batch_);
+    locked.services().transfers.withdraw(*batch_->transfer);
   }
 
   std::uint64_t total() const { return total_; }
@@ -43,27 +44,27 @@ class TransferStart {
 
   // Adds a key. Returns false, without adding it, if that would take more than `room` new copies or
   // more than the caller's quota. Error: queue_full.
-  Result<bool> add(Section& section, EntryNumber entry, std::optional<std::uint64_t> room = {}) {
+  Result<bool> add(CacheLock& locked, EntryNumber entry, std::optional<std::uint64_t> room = {}) {
     CAIRN_TRY(open());
-    const Movements::Role role = section->moves.role_of(section, batch_, entry);
-    if (role == Movements::Role::missing) {
+    const Transfers::Role role = locked->transfers.role_of(locked, batch_, entry);
+    if (role == Transfers::Role::missing) {
       if (missing_ == room) return false;
-      const QuotaNumber quota = section->store.quota_number(terms_.quota);
-      const bool counts = quota != 0 && section->store.entry(entry).quota == quota;
+      const QuotaNumber quota = locked->store.quota_number(terms_.quota);
+      const bool counts = quota != 0 && locked->store.entry(entry).quota == quota;
       if (room && counts && !terms_.quota->fits(terms_.to, counted_ + 1)) return false;
       counted_ += counts ? 1u : 0u;
       ++missing_;
     }
     ++total_;
-    if (role == Movements::Role::there || role == Movements::Role::named) ++already_there_;
-    if (role == Movements::Role::there) note_there(section, entry);
-    if (role != Movements::Role::named) section->moves.add_key(section, batch_, entry);
+    if (role == Transfers::Role::there || role == Transfers::Role::named) ++already_there_;
+    if (role == Transfers::Role::there) note_there(locked, entry);
+    if (role != Transfers::Role::named) locked->transfers.add_key(locked, batch_, entry);
     return true;
   }
 
   // Notes a key that needs no copy. In unified memory its bytes may still have left the device.
-  void note_there(Section& section, EntryNumber entry) {
-    const SlotNumber slot = section->store.entry(entry).slots[index_of(terms_.to)];
+  void note_there(CacheLock& locked, EntryNumber entry) {
+    const SlotNumber slot = locked->store.entry(entry).slots[index_of(terms_.to)];
     if (slot == kNoSlot || core_->layout(terms_.to).storage_kind() != StorageKind::unified) return;
     there_.push_back(slot);
   }
@@ -89,50 +90,50 @@ class TransferStart {
         {});
   }
 
-  // Launches the movement. Error: no_capacity if `all_or_nothing` and not all blocks fit.
+  // Launches the transfer. Error: no_capacity if `all_or_nothing` and not all blocks fit.
   Result<TransferId> begin(bool all_or_nothing) {
     CAIRN_TRY(open());
-    Movements::group_by_source(*batch_);
+    Transfers::group_by_source(*batch_);
     core_->services->transfers.set_total(*batch_->transfer, total_);
-    Section section(*core_, LockUse::transfer);
-    CAIRN_TRY(section.check_usable());
+    CacheLock locked(*core_, LockUse::transfer);
+    CAIRN_TRY(locked.check_usable());
     CAIRN_TRY(core_->check_quota(terms_.quota.get(), terms_.to, counted_));
-    if (all_or_nothing && missing_ > section->slots.attainable(section, terms_.to)) {
+    if (all_or_nothing && missing_ > locked->slots.attainable(locked, terms_.to)) {
       return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(terms_.to)) +
                                                " cannot take " + std::to_string(missing_) +
                                                " more blocks"};
     }
-    use_all(section);
-    CAIRN_TRY(section.check_usable());
-    const TransferId id = *batch_->transfer;  // the movement may end at once
+    use_all(locked);
+    CAIRN_TRY(locked.check_usable());
+    const TransferId id = *batch_->transfer;  // the transfer may end at once
     begun_ = true;
-    section->moves.launch(section, batch_, already_there_);
-    section.after([this] { prefetch_there(); });
+    locked->transfers.launch(locked, batch_, already_there_);
+    locked.after([this] { prefetch_there(); });
     return id;
   }
 
  private:
-  void use_all(Section& section) {
+  void use_all(CacheLock& locked) {
     std::size_t done = 0;
     const auto step = [&](SlotRef at) {
-      if (done++ % kTakenOnAtOnce == kTakenOnAtOnce - 1) section.give_way();
-      section->moves.use(section, at);
+      if (done++ % kTakenOnAtOnce == kTakenOnAtOnce - 1) locked.yield();
+      locked->transfers.use(locked, at);
     };
     for (const TransferBatch::Item& item : batch_->items) step(item.source);
     std::set<SlotRef> held;  // a key may occur twice
     for (const SlotRef at : batch_->kept) {
       step(at);
       if (!batch_->lease && !batch_->drop_source) continue;
-      if (!held.insert(at).second || section->store.record(at).gone) continue;
-      section->moves.hold_for_lease(section, *batch_, at);
+      if (!held.insert(at).second || locked->store.record(at).gone) continue;
+      locked->transfers.hold_for_lease(locked, *batch_, at);
       if (!batch_->drop_source) continue;
-      section->moves.drop_moved_copies(
-          section, {.key = section->store.record(at).owner, .from = at.tier(), .to = at.tier()});
+      locked->transfers.drop_moved_copies(
+          locked, {.key = locked->store.record(at).owner, .from = at.tier(), .to = at.tier()});
     }
   }
   Result<> open() {
     if (batch_->transfer) return {};
-    auto id = core_->services->transfers.open(core_, 0);
+    auto id = core_->open_transfer(0);
     if (!id) return std::move(id).error();
     batch_->transfer = *id;
     return {};
@@ -140,7 +141,7 @@ class TransferStart {
 
   const std::shared_ptr<CacheCore> core_;
   const TransferRequest& terms_;
-  const Movements::Batch batch_;
+  const Transfers::Batch batch_;
   bool begun_ = false;
   std::uint64_t total_ = 0;
   std::uint64_t already_there_ = 0;
@@ -161,22 +162,22 @@ Result<TransferId> Cache::transfer(const TransferRequest& request) {
   start.count(std::move(*pins));
   const std::vector<KeyView> keys(request.keys.begin(), request.keys.end());
   const auto take_on = [&]() -> Result<> {
-    Section section(core, LockUse::transfer);
-    CAIRN_TRY(section.check_usable());
-    section->leases.end_overdue(section);
+    CacheLock locked(core, LockUse::transfer);
+    CAIRN_TRY(locked.check_usable());
+    locked->leases.end_overdue(locked);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (i % kTakenOnAtOnce == 0) {
-        if (i > 0) section.give_way();
-        CAIRN_TRY(section.check_usable());
-        section->store.prefetch(
+        if (i > 0) locked.yield();
+        CAIRN_TRY(locked.check_usable());
+        locked->store.prefetch(
             std::span(keys).subspan(i, std::min(kTakenOnAtOnce, keys.size() - i)));
       }
-      const EntryNumber entry = section->store.find(keys[i], section.now());
+      const EntryNumber entry = locked->store.find(keys[i], locked.now());
       if (entry == kNoEntry) {
         return Error{ErrorCode::unknown_key,
                      "key " + to_hex(keys[i].bytes()) + " is not in cache " + core.config.name};
       }
-      CAIRN_TRY(start.add(section, entry));
+      CAIRN_TRY(start.add(locked, entry));
     }
     return {};
   };
@@ -193,22 +194,22 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
   CAIRN_TRY(core.check_tier(request.to));
   TransferStart start(core_, request);
   const auto take_on = [&]() -> Result<> {
-    Section section(core, LockUse::transfer);
-    CAIRN_TRY(section.check_usable());
-    section->leases.end_overdue(section);
-    section.expire_keys();
+    CacheLock locked(core, LockUse::transfer);
+    CAIRN_TRY(locked.check_usable());
+    locked->leases.end_overdue(locked);
+    locked.expire_keys();
     // Calls `each` with every present entry; may include entries committed meanwhile.
     const auto look_through =
         [&](const std::function<Result<bool>(EntryNumber)>& each) -> Result<> {
       std::size_t cost = 0;
-      for (EntryNumber entry = 0; entry < section->store.entry_end(); ++entry) {
+      for (EntryNumber entry = 0; entry < locked->store.entry_end(); ++entry) {
         if (++cost >= kLookedAtAtOnce) {
-          section.give_way();
-          CAIRN_TRY(section.check_usable());
+          locked.yield();
+          CAIRN_TRY(locked.check_usable());
           cost = 0;
-          if (entry >= section->store.entry_end()) break;
+          if (entry >= locked->store.entry_end()) break;
         }
-        if (!section->store.entry(entry).present()) continue;
+        if (!locked->store.entry(entry).present()) continue;
         const auto taken_on = each(entry);
         if (!taken_on) return taken_on.error();
         if (*taken_on) cost += kLookedAtAtOnce / kTakenOnAtOnce;
@@ -216,7 +217,7 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
       return {};
     };
     const auto is_missing = [&](EntryNumber entry) {
-      return section->store.entry(entry).slots[index_of(request.to)] == kNoSlot;
+      return locked->store.entry(entry).slots[index_of(request.to)] == kNoSlot;
     };
     std::uint64_t missing = 0;
     CAIRN_TRY(look_through([&](EntryNumber entry) {
@@ -224,10 +225,10 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
       return false;
     }));
     // Blocks already in the tier must not be evicted to make room for the rest.
-    const bool makes_room = missing > section->store.pool(request.to).free_count();
+    const bool makes_room = missing > locked->store.pool(request.to).free_count();
     return look_through([&](EntryNumber entry) -> Result<bool> {
       if (!makes_room && !is_missing(entry)) return false;
-      return start.add(section, entry);
+      return start.add(locked, entry);
     });
   };
   CAIRN_TRY(take_on());
@@ -244,29 +245,29 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
                               .quota = request.quota};
   TransferStart start(core_, terms);
   const auto take_on = [&]() -> Result<> {
-    Section section(core, LockUse::transfer);
-    auto lease = section->leases.live(section, request.lease);
+    CacheLock locked(core, LockUse::transfer);
+    auto lease = locked->leases.live(locked, request.lease);
     if (!lease) return std::move(lease).error();
-    const std::uint64_t room = section->slots.attainable(section, request.tier);
+    const std::uint64_t room = locked->slots.attainable(locked, request.tier);
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
       if (i % kTakenOnAtOnce == 0) {
-        if (i > 0) section.give_way();
-        lease = section->leases.live(section, request.lease);
+        if (i > 0) locked.yield();
+        lease = locked->leases.live(locked, request.lease);
         if (!lease) return std::move(lease).error();
-        section->store.prefetch(
+        locked->store.prefetch(
             request.keys.subspan(i, std::min(kTakenOnAtOnce, request.keys.size() - i)));
       }
-      const EntryNumber entry = section->store.find(request.keys[i], section.now());
+      const EntryNumber entry = locked->store.find(request.keys[i], locked.now());
       if (entry == kNoEntry) break;
-      const SlotRef highest = section->store.highest_copy(section->store.entry(entry));
+      const SlotRef highest = locked->store.highest_copy(locked->store.entry(entry));
       if (highest.tier() <= request.tier) {
-        if (highest.tier() == request.tier) start.note_there(section, entry);
+        if (highest.tier() == request.tier) start.note_there(locked, entry);
         continue;
       }
-      const LeaseQuota* const pins = section->leases[*lease].pins.get();
+      const LeaseQuota* const pins = locked->leases[*lease].pins.get();
       if (pins != nullptr && !pins->fits(start.total() + 1)) break;
-      if (!section->leases.check_held(section, start.total() + 1)) break;
-      const auto taken_on = start.add(section, entry, room);
+      if (!locked->leases.check_held(locked, start.total() + 1)) break;
+      const auto taken_on = start.add(locked, entry, room);
       if (!taken_on) return taken_on.error();
       if (!*taken_on) break;
     }

@@ -7,7 +7,8 @@
 #include "base/assert.hpp"
 #include "base/hex.hpp"
 #include "blockmgr/cache/block_pieces.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/cache/cache.hpp"
+#include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
 namespace {
@@ -16,6 +17,11 @@ namespace {
 constexpr std::size_t kSlotsAtOnce = 48;
 
 }  // namespace
+
+Error key_exists(const BlockKey& key) {
+  return {ErrorCode::exists,
+          "key " + to_hex(key.view().bytes()) + " already exists, and if_exists is error"};
+}
 
 void Ingest::fail_all(const Error& error) {
   for (Item& item : items_) {
@@ -133,20 +139,20 @@ Result<> Ingest::allocated(Result<Allocation> allocation) {
 // Adds a pin to the lease's, so that a lease that ends early frees no slot that is still being
 // written. Slots that the lease has lost by now belong to others; pinned slots stay.
 Result<> Ingest::pin_all() {
-  Section section(*core_, LockUse::transfer);
+  CacheLock locked(*core_, LockUse::transfer);
   const auto pin = [&](const Item& item) -> Result<> {
-    auto lease = section->leases.live(section, lease_.id());
+    auto lease = locked->leases.live(locked, lease_.id());
     if (!lease) return std::move(lease).error();
-    auto at = section->leases.uncommitted(section, *lease, item.block.handle);
+    auto at = locked->leases.uncommitted(locked, *lease, item.block.handle);
     if (!at) return std::move(at).error();
-    section->store.pin(*at);
+    locked->store.pin(*at);
     return {};
   };
   for (std::size_t i = 0; i < granted_; ++i) {
-    if (i > 0 && i % kSlotsAtOnce == 0) section.give_way();
+    if (i > 0 && i % kSlotsAtOnce == 0) locked.yield();
     auto pinned = pin(items_[absent_[i]]);
     if (pinned) continue;
-    while (i-- > 0) section->store.unpin(items_[absent_[i]].slot());
+    while (i-- > 0) locked->store.unpin(items_[absent_[i]].slot());
     return pinned;
   }
   on_their_way_ = granted_;
@@ -182,20 +188,20 @@ void Ingest::finish(std::size_t item, Done<> done) {
 }
 
 bool Ingest::copied(std::span<const std::size_t> items) {
-  Section section(*core_, LockUse::transfer);
+  CacheLock locked(*core_, LockUse::transfer);
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i > 0 && i % kSlotsAtOnce == 0) section.give_way();
+    if (i > 0 && i % kSlotsAtOnce == 0) locked.yield();
     Item& item = items_[items[i]];
     const SlotRef at = item.slot();
-    if (section->store.record(at).gone && !item.error) {
+    if (locked->store.record(at).gone && !item.error) {
       item.error = Error{ErrorCode::lease_expired, "the lease ended during the copy"};
     }
     if (!item.error) {
       const auto all = piece_range(core_->config.shape, std::nullopt);
-      section->writes.begin(at, all.count).set_written(all);
+      locked->writes.begin(at, all.count).set_written(all);
       item.state = State::filled;
     }
-    section->store.unpin(at);
+    locked->store.unpin(at);
   }
   CAIRN_ASSERT(on_their_way_ >= items.size(), "a slot that was unpinned twice may be another's");
   on_their_way_ -= items.size();
@@ -250,13 +256,13 @@ void Ingest::release() {
 
 void Ingest::release_as_used(std::span<const std::int64_t> unix_ms) {
   release();
-  Section section(*core_, LockUse::upkeep);
-  if (section->dropped) return;
+  CacheLock locked(*core_, LockUse::upkeep);
+  if (locked->dropped) return;
   for (std::size_t i = 0; i < unix_ms.size() && i < granted_; ++i) {
     const Item& item = items_[absent_[i]];
-    const SlotRecord& slot = section->store.record(item.slot());
+    const SlotRecord& slot = locked->store.record(item.slot());
     if (slot.generation != item.block.handle.generation || slot.pins > 0) continue;
-    section->store.age(item.slot(), unix_ms[i]);
+    locked->store.age(item.slot(), unix_ms[i]);
   }
 }
 

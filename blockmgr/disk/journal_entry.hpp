@@ -15,7 +15,7 @@ struct JournalPlace {
   std::uint64_t stamp = 0;
   std::uint64_t history = 0;  // opaque: see EvictionPolicy::kept()
   std::uint32_t slot = 0;
-  std::uint8_t told = 0;  // the expected next use: a NextUse
+  std::uint8_t hinted = 0;  // the expected next use: a NextUse
   std::array<std::uint8_t, 3> unused = {};
 };
 // A slot's entry in a checkpoint or a log. Without a key the slot is free, and the entry names its

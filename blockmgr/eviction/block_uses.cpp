@@ -67,7 +67,7 @@ void BlockUses::stored(BlockHistory& block, const Stored& stored) {
 }
 
 void BlockUses::restored(BlockHistory& block, const Restored& restored) {
-  if (policy_->take_kept(block, restored.kept, restored.told)) {
+  if (policy_->take_kept(block, restored.kept, restored.hinted)) {
     last_ = block.request;
     return;
   }

@@ -55,14 +55,14 @@ class BlockUses {
   // use. Blocks without a readable record count as stored by one request.
   struct Restored {
     std::uint64_t kept = 0;  // see EvictionPolicy::kept()
-    NextUse told = NextUse::unknown;
+    NextUse hinted = NextUse::unknown;
   };
   void restored(BlockHistory& block, const Restored& restored);
-  void listed(BlockHistory& block, NextUse told) { policy_->listed(block, told); }
+  void listed(BlockHistory& block, NextUse hinted) { policy_->listed(block, hinted); }
   // Begins a hint for blocks that are not used now. It counts as a request that takes no time. Call
-  // retold() for each block.
+  // rehinted() for each block.
   RequestNumber begin_hint(NextUse next_use, std::int64_t unix_ms);
-  void retold(BlockHistory& block, RequestNumber hint) { policy_->retold(block, hint); }
+  void rehinted(BlockHistory& block, RequestNumber hint) { policy_->rehinted(block, hint); }
   // Call when the block's last copy is removed.
   void gone(const BlockHistory& block, std::uint64_t key_hash) {
     ghosts_.remember(key_hash, block);

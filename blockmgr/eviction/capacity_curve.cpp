@@ -123,7 +123,7 @@ void CapacityCurve::asked(Request request) {
   while (!waiting_.empty() && (waiting_.front().end || waiting_.size() > kWaitingRequests ||
                                waiting_blocks_ > kWaitingBlocks)) {
     waiting_blocks_ -= waiting_.front().request.followed.size();
-    tell_models(waiting_.front().request, waiting_.front().end.value_or(RequestEnd{}));
+    update_models(waiting_.front().request, waiting_.front().end.value_or(RequestEnd{}));
     waiting_.pop_front();
   }
 }
@@ -152,7 +152,7 @@ void CapacityCurve::note_time(const Request& request, bool faded) {
   for (Model& model : models_) model.more_hits *= StackDistances::kFade;
 }
 
-void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
+void CapacityCurve::update_models(const Request& request, const RequestEnd& end) {
   if (request.followed.empty()) {
     skipped_blocks_ += request.blocks;
     return;
@@ -168,11 +168,11 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
   window->ends.push_back(static_cast<std::uint32_t>(window->blocks.size()));
   if (models_.empty()) return;
   const std::span<const std::uint64_t> blocks = std::span(window->blocks).subspan(first);
-  const auto told = static_cast<std::uint32_t>(blocks.size());
+  const auto seen = static_cast<std::uint32_t>(blocks.size());
   const ShadowRequest shadow{.blocks = blocks,
                              .unix_ms = request.unix_ms,
                              .end = end,
-                             .sample = RequestSample{.told = told,
+                             .sample = RequestSample{.seen = seen,
                                                      .one_in = model_one_in_,
                                                      .skipped = std::exchange(skipped_blocks_, 0U),
                                                      .has_last = request.has_last},
@@ -192,7 +192,7 @@ void CapacityCurve::tell_models(const Request& request, const RequestEnd& end) {
   const Model& own = models_[kOwnSize];
   choice_.add({.more_hits = more_than_lru(kOwnSize, own),
                .chosen_more_hits = more_than_lru(kChosen, own),
-               .asked_blocks = 1.0 * told});
+               .asked_blocks = 1.0 * seen});
 }
 
 // How many more blocks than LRU a shadow of the model's size found in the last request.

@@ -81,7 +81,7 @@ class CapacityCurve {
     std::vector<std::uint32_t> ends;
   };
 
-  void tell_models(const Request& request, const RequestEnd& end);
+  void update_models(const Request& request, const RequestEnd& end);
   void note_time(const Request& request, bool faded);
   double most() const;
   double gain_at(std::uint64_t capacity_blocks) const;

@@ -18,8 +18,8 @@ constexpr std::uint32_t kContexts = (kUnknownBlocks.size() + 1) * kOutputs;
 // Hinted blocks are also classed by output length: without it, wrong hints for long documents,
 // which get other questions, cost more than hints gained. The number of uses does not matter for
 // them.
-constexpr std::uint32_t kFirstTold = kUsedGroups * kContexts;
-constexpr std::uint32_t kFirstOther = kFirstTold + (kNextUses - 1) * kOutputs;
+constexpr std::uint32_t kFirstHinted = kUsedGroups * kContexts;
+constexpr std::uint32_t kFirstOther = kFirstHinted + (kNextUses - 1) * kOutputs;
 constexpr std::uint32_t kClasses = kFirstOther + 2;
 // By NextUse: how many times as often as others such blocks are used, assumed for ages without
 // data.
@@ -69,7 +69,7 @@ bool has_left(const PastRequest& request, std::uint32_t bucket) {
 BlockGroup group_of(const BlockHistory& block) {
   if (block.is_tail) return BlockGroup::tail;
   if (block.is_hub) return BlockGroup::hub;
-  if (block.is_told) return BlockGroup::told;
+  if (block.is_hinted) return BlockGroup::hinted;
   if (block.uses <= 1) return BlockGroup::used_once;
   if (block.uses == 2) return BlockGroup::used_twice;
   return block.uses < kMostUses ? BlockGroup::used_often : BlockGroup::used_most;
@@ -81,8 +81,8 @@ ClassHazard::ClassHazard(const PolicyOptions& options)
     : log_(std::min(std::max(8192U, options.capacity_blocks / 2), options.max_requests)),
       table_({.classes = kClasses, .max_age_blocks = window_of(options.capacity_blocks)}),
       inside_(table_.buckets() - 1, 1) {
-  for (std::uint32_t c = kFirstTold; c < kFirstOther; ++c) {
-    table_.expect(c, kExpectedUses[1 + (c - kFirstTold) / kOutputs]);
+  for (std::uint32_t c = kFirstHinted; c < kFirstOther; ++c) {
+    table_.expect(c, kExpectedUses[1 + (c - kFirstHinted) / kOutputs]);
   }
   table_.rebuild();
 }
@@ -91,8 +91,8 @@ std::uint32_t ClassHazard::class_of(BlockGroup group, const PastRequest& request
   if (group == BlockGroup::tail) return kClasses - 1;
   if (group == BlockGroup::hub) return kClasses - 2;
   const std::uint32_t output = level_of(request.output_tokens, kOutputTokens);
-  if (group == BlockGroup::told) {
-    return kFirstTold + (static_cast<std::uint32_t>(request.next_use) - 1) * kOutputs + output;
+  if (group == BlockGroup::hinted) {
+    return kFirstHinted + (static_cast<std::uint32_t>(request.next_use) - 1) * kOutputs + output;
   }
   const std::uint32_t context = level_of(request.unknown, kUnknownBlocks) * kOutputs + output;
   return static_cast<std::uint32_t>(group) * kContexts + context;
@@ -204,7 +204,7 @@ std::uint32_t ClassHazard::touch(BlockHistory& block, RequestNumber request) {
     block.uses = 0;
   }
   block.counted = false;
-  block.is_told = false;
+  block.is_hinted = false;
   block.request = request;
   block.is_last = ++now.used == now.asked;
   if (now.used > now.asked) now.weight = weight_of(now);
@@ -227,12 +227,12 @@ std::optional<std::uint32_t> ClassHazard::end_request(RequestNumber request,
   return record.unknown;
 }
 
-std::uint32_t ClassHazard::list(BlockHistory& block, NextUse told) {
+std::uint32_t ClassHazard::list(BlockHistory& block, NextUse hinted) {
   if (block.counted || !log_.remembers(block.request)) return kAnyNumber;
   const PastRequest& request = log_[block.request];
   if (block.uses < request.turn) block.uses = request.turn & 15U;
   block.is_tail = block.is_last && request.ends_in_part;
-  block.is_told = told != NextUse::unknown && request.next_use != NextUse::unknown;
+  block.is_hinted = hinted != NextUse::unknown && request.next_use != NextUse::unknown;
   const BlockGroup group = group_of(block);
   settle(block.request);
   log_.wait(block.request, group, 1);
@@ -241,7 +241,7 @@ std::uint32_t ClassHazard::list(BlockHistory& block, NextUse told) {
   return kAnyNumber;
 }
 
-void ClassHazard::retell(BlockHistory& block, RequestNumber request) {
+void ClassHazard::rehint(BlockHistory& block, RequestNumber request) {
   if (block.counted && log_.remembers(block.request)) {
     settle(block.request);
     log_.end_wait(block.request, group_of(block), 1);
@@ -268,22 +268,22 @@ std::uint64_t ClassHazard::kept(const BlockHistory& block) const {
                    .unused = 0});
 }
 
-bool ClassHazard::take_kept(BlockHistory& block, std::uint64_t kept, NextUse told) {
+bool ClassHazard::take_kept(BlockHistory& block, std::uint64_t kept, NextUse hinted) {
   const auto known = std::bit_cast<KeptByHazard>(kept);
   if (known.order != kHazardOrder || known.uses == 0 || known.uses > kMostUses) return false;
   KeptByHazard of_request = known;
   of_request.uses = of_request.is_hub = of_request.is_tail = 0;
   const auto request = std::bit_cast<std::uint64_t>(of_request);
-  if (restored_.of_request != request || restored_.told != told) {
+  if (restored_.of_request != request || restored_.hinted != hinted) {
     PastRequest record{
         .asked = static_cast<std::uint32_t>(known.blocks),
         .unknown = least_of(static_cast<std::uint32_t>(known.unknown_level), kUnknownBlocks),
         .output_tokens = least_of(static_cast<std::uint32_t>(known.output_level), kOutputTokens),
         .ends_in_part = true,
-        .next_use = told,
+        .next_use = hinted,
         .left_buckets = kLeftInEarlierRuns};
     record.weight = weight_of(record);
-    restored_ = {request, told,
+    restored_ = {request, hinted,
                  log_.restore(static_cast<std::uint32_t>(known.position_blocks), record)};
   }
   block = {.request = restored_.number,

@@ -20,7 +20,7 @@ class ClassHazard final : public EvictionPolicy {
   float worth(const BlockHistory& block, std::uint32_t expected_blocks) const override;
   std::uint64_t memory_bytes() const override;
   std::uint64_t kept(const BlockHistory& block) const override;
-  bool take_kept(BlockHistory& block, std::uint64_t kept, NextUse told) override;
+  bool take_kept(BlockHistory& block, std::uint64_t kept, NextUse hinted) override;
   std::vector<std::byte> learnt() override {
     settle_all();
     return table_.learnt();
@@ -32,12 +32,12 @@ class ClassHazard final : public EvictionPolicy {
  private:
   RequestNumber begin_request(const RequestStart& start) override;
   std::uint32_t touch(BlockHistory& block, RequestNumber request) override;
-  std::uint32_t list(BlockHistory& block, NextUse told) override;
+  std::uint32_t list(BlockHistory& block, NextUse hinted) override;
   void touched_more(const BlockHistory& before, RequestNumber request,
                     std::uint32_t count) override;
   void listed_more(const BlockHistory& after, std::uint32_t count) override;
   std::optional<std::uint32_t> end_request(RequestNumber request, const RequestEnd& end) override;
-  void retell(BlockHistory& block, RequestNumber request) override;
+  void rehint(BlockHistory& block, RequestNumber request) override;
   void count_use(const BlockHistory& before, PastRequest& now, std::uint32_t blocks);
 
   static std::uint32_t class_of(BlockGroup group, const PastRequest& request);
@@ -53,7 +53,7 @@ class ClassHazard final : public EvictionPolicy {
   // The request of the last restored block. Blocks of one request are restored one after the other.
   struct Restored {
     std::uint64_t of_request = 0;  // kept() data of the request; 0: none was restored
-    NextUse told = NextUse::unknown;
+    NextUse hinted = NextUse::unknown;
     RequestNumber number = 0;
   } restored_;
   std::uint32_t earlier_runs_blocks_ = 0;  // requested in earlier runs

@@ -107,9 +107,9 @@ void HazardTable::pool() {
 void HazardTable::rebuild_hazard(std::uint32_t of_class) {
   const std::span<const Cell> cells = row(smoothed_, of_class);
   const std::span<float> hazard = row(hazard_, of_class);
-  const Expected& told = expected_[of_class];
-  const auto factor_of = [&told](float used, float expected) {
-    return (used + kFactorPrior * told.factor) / (expected + kFactorPrior);
+  const Expected& given = expected_[of_class];
+  const auto factor_of = [&given](float used, float expected) {
+    return (used + kFactorPrior * given.factor) / (expected + kFactorPrior);
   };
   float all_used = 0;
   float all_expected = 0;
@@ -119,7 +119,8 @@ void HazardTable::rebuild_hazard(std::uint32_t of_class) {
   }
   const float factor = factor_of(all_used, all_expected);
   for (std::uint32_t k = 0; k < buckets(); ++k) {
-    const float own = told.by_age ? factor_of(cells[k].used, cells[k].seen() * pooled_[k]) : factor;
+    const float own =
+        given.by_age ? factor_of(cells[k].used, cells[k].seen() * pooled_[k]) : factor;
     const float prior = std::min(kMostHazard, own * pooled_[k]);
     hazard[k] = (cells[k].used + kClassPrior * prior) / (cells[k].seen() + kClassPrior);
   }

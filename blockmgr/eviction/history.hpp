@@ -16,7 +16,7 @@ struct BlockHistory {
   RequestNumber request = 0;   // the last request that used it
   std::uint16_t listed_s = 0;  // when it was listed; only with lru
   std::uint8_t list : 6 = 0;   // that it is in while it may be evicted
-  bool is_told : 1 = false;    // its last user gave a hint
+  bool is_hinted : 1 = false;  // its last user gave a hint
   bool unused : 1 = false;     // every bit takes part in comparisons
   // How often it was used, or how often the conversation that it ends has come back: the larger. 0:
   // unknown; kMostUses: that many or more.
@@ -40,7 +40,7 @@ inline bool is_sampled(std::uint64_t key_hash, std::uint32_t one_in) {
 
 // A request of which a policy sees only some blocks, as in a model of a larger cache.
 struct RequestSample {
-  std::uint32_t told = 0;     // its blocks that the policy sees
+  std::uint32_t seen = 0;     // its blocks that the policy sees
   std::uint32_t one_in = 1;   // each of them stands for this many
   std::uint32_t skipped = 0;  // blocks of earlier requests of which it saw none
   bool has_last = false;      // the last block seen is the last one asked for

@@ -33,8 +33,8 @@ class Lru final : public EvictionPolicy {
     block.uses = 1;
     return kAnyNumber;
   }
-  std::uint32_t list(BlockHistory& block, NextUse told) override {
-    block.list = static_cast<std::uint32_t>(told) & 63U;
+  std::uint32_t list(BlockHistory& block, NextUse hinted) override {
+    block.list = static_cast<std::uint32_t>(hinted) & 63U;
     block.listed_s = static_cast<std::uint16_t>(unix_s_);
     return kAnyNumber;
   }
@@ -66,11 +66,11 @@ bool EvictionPolicy::touch_first(BlockHistory& block, RequestNumber request) {
   return true;
 }
 
-void EvictionPolicy::list_first(BlockHistory& block, NextUse told) {
+void EvictionPolicy::list_first(BlockHistory& block, NextUse hinted) {
   end_runs();
   const auto before = std::bit_cast<std::uint64_t>(block);
-  const std::uint32_t most = list(block, told);
-  listing_ = run(before, block, static_cast<std::uint32_t>(told), most);
+  const std::uint32_t most = list(block, hinted);
+  listing_ = run(before, block, static_cast<std::uint32_t>(hinted), most);
 }
 
 void EvictionPolicy::end_runs() {

@@ -56,15 +56,15 @@ class EvictionPolicy {
     end_runs();
     return end_request(request, end);
   }
-  // The block may be evicted from now on; sets block.list. `told` is its last user's hint, as far
+  // The block may be evicted from now on; sets block.list. `hinted` is its last user's hint, as far
   // as it can be trusted for this block.
-  void listed(BlockHistory& block, NextUse told) {
-    if (!listing_.goes_on(block, static_cast<std::uint32_t>(told))) list_first(block, told);
+  void listed(BlockHistory& block, NextUse hinted) {
+    if (!listing_.goes_on(block, static_cast<std::uint32_t>(hinted))) list_first(block, hinted);
   }
   // Applies this request's hint without counting a use.
-  void retold(BlockHistory& block, RequestNumber request) {
+  void rehinted(BlockHistory& block, RequestNumber request) {
     end_runs();
-    retell(block, request);
+    rehint(block, request);
   }
   // The worth of a listed block; the least is evicted first. `expected_blocks` are listed with a
   // NextUse that is soon.
@@ -74,7 +74,7 @@ class EvictionPolicy {
   virtual std::uint64_t kept(const BlockHistory& /*block*/) const { return 0; }
   // Restores a block of an earlier run from its kept(). Call before the first request, in the order
   // of last use. Returns false, unchanged, if this order cannot read it.
-  virtual bool take_kept(BlockHistory& /*block*/, std::uint64_t /*kept*/, NextUse /*told*/) {
+  virtual bool take_kept(BlockHistory& /*block*/, std::uint64_t /*kept*/, NextUse /*hinted*/) {
     return false;
   }
   // Exports what it learnt about the workload, not about single blocks, for another policy of the
@@ -90,7 +90,7 @@ class EvictionPolicy {
   // Returns how many following blocks may be changed in the same way, if their histories equal
   // this block's.
   virtual std::uint32_t touch(BlockHistory& block, RequestNumber request) = 0;
-  virtual std::uint32_t list(BlockHistory& block, NextUse told) = 0;
+  virtual std::uint32_t list(BlockHistory& block, NextUse hinted) = 0;
   // The same was done to `count` more blocks. For listing, called only if it changed their
   // histories.
   virtual void touched_more(const BlockHistory& /*before*/, RequestNumber /*request*/,
@@ -100,7 +100,7 @@ class EvictionPolicy {
                                                    const RequestEnd& /*end*/) {
     return std::nullopt;
   }
-  virtual void retell(BlockHistory& /*block*/, RequestNumber /*request*/) {}
+  virtual void rehint(BlockHistory& /*block*/, RequestNumber /*request*/) {}
 
  private:
   struct Run {
@@ -124,7 +124,7 @@ class EvictionPolicy {
   static Run run(std::uint64_t before, const BlockHistory& after, std::uint32_t why,
                  std::uint32_t most);
   bool touch_first(BlockHistory& block, RequestNumber request);
-  void list_first(BlockHistory& block, NextUse told);
+  void list_first(BlockHistory& block, NextUse hinted);
   void end_runs();
 
   Run touching_;

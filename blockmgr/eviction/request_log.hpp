@@ -11,14 +11,14 @@
 
 namespace cairn {
 
-// Blocks of one request may have different futures: each group is counted separately. `told` are
+// Blocks of one request may have different futures: each group is counted separately. `hinted` are
 // the blocks with a hint.
 enum class BlockGroup : std::uint8_t {
   used_once,
   used_twice,
   used_often,
   used_most,
-  told,
+  hinted,
   hub,
   tail,
 };
@@ -33,7 +33,7 @@ struct alignas(64) PastRequest {
   std::uint32_t output_tokens = 0;
   std::uint8_t turn = 1;  // how often its conversation has come, this request included
   bool ends_in_part = false;
-  NextUse next_use = NextUse::unknown;  // hint for its blocks in `told`
+  NextUse next_use = NextUse::unknown;  // hint for its blocks in `hinted`
   std::uint8_t left_buckets = 0;        // age buckets counted so far
   float weight = 0;                     // of each of its blocks, in the table
   // Its blocks that have not been used since, by group.
@@ -68,7 +68,7 @@ class RequestLog {
     if (start.sample) {
       record.each = start.sample->one_in;
       // The last block seen is then counted as the last of all.
-      if (start.sample->has_last) record.used = start.blocks - start.sample->told;
+      if (start.sample->has_last) record.used = start.blocks - start.sample->seen;
     }
     position_ += start.blocks;
     if (count_ <= mask_) ++count_;

@@ -17,14 +17,14 @@ ShadowCaches::ShadowCaches(const Options& options)
 }
 
 std::uint32_t ShadowCaches::request(const ShadowRequest& request) {
-  const auto told = static_cast<std::uint32_t>(request.blocks.size());
-  const RequestNumber number = policy_->begin({.blocks = request.sample ? request.asked : told,
+  const auto seen = static_cast<std::uint32_t>(request.blocks.size());
+  const RequestNumber number = policy_->begin({.blocks = request.sample ? request.asked : seen,
                                                .unix_ms = request.unix_ms,
                                                .sample = request.sample});
   for (ShadowRoom& room : rooms_) room.begin(number);
   for (const std::uint64_t hash : request.blocks) ask(hash, number);
   unknown_blocks_ = policy_->ended(number, request.end);
-  for (std::size_t i = told; i-- > 0;) list({i, request.blocks[i]}, request.end.next_use);
+  for (std::size_t i = seen; i-- > 0;) list({i, request.blocks[i]}, request.end.next_use);
   return hits(0);
 }
 
@@ -64,9 +64,9 @@ void ShadowCaches::list(const Asked& asked, NextUse next_use) {
   }
   if (first == nullptr) return;
   BlockHistory block = first->history(number);
-  const bool is_told = is_end || expected_within_ms(next_use) > 0;
+  const bool is_hinted = is_end || expected_within_ms(next_use) > 0;
   // A block that is named twice is already listed.
-  if (!first->is_listed(number)) policy_->listed(block, is_told ? next_use : NextUse::unknown);
+  if (!first->is_listed(number)) policy_->listed(block, is_hinted ? next_use : NextUse::unknown);
   for (ShadowRoom& room : rooms_) {
     if (!room.holds(number)) {
       room.note_unkept(asked.hash, block);

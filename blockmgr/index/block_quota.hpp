@@ -10,7 +10,7 @@ namespace cairn {
 
 // Limits how many blocks an owner may have in each tier, in all caches that share the quota, and
 // counts them. It counts the copies of keys whose first copy was committed under it, wherever they
-// are moved. Callers check it before an allocation and before a movement that the owner requests.
+// are moved. Callers check it before an allocation and before a transfer that the owner requests.
 // Operations already in progress may exceed the limit. Thread-safe.
 class BlockQuota {
  public:

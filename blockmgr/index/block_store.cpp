@@ -14,7 +14,7 @@ namespace {
 // gets no parent.
 constexpr std::uint32_t kMaxCycleSearch = 4096;
 // Blocks updated at once when a key before them comes or goes: up to 200 ns each.
-constexpr std::uint32_t kToldAtOnce = 32;
+constexpr std::uint32_t kSettledAtOnce = 32;
 
 KeyIndex::Options index_options(const BlockStore::Options& options) {
   std::uint32_t slots = 0;
@@ -216,7 +216,7 @@ BlockStore::Committed BlockStore::commit(SlotRef at, NewBlock block) {
                    .unix_ms = unix_ms_});
   }
   add_copy(number, at);
-  if (entry.children > 0 && entry.cut_off == 0) tell_children(number);
+  if (entry.children > 0 && entry.cut_off == 0) settle_children(number);
   return {.entry = number, .is_new = true};
 }
 
@@ -233,9 +233,9 @@ void BlockStore::link_child(EntryNumber number) {
 void BlockStore::unlink_child(EntryNumber number) {
   const EntryNumber parent = index_[number].parent;
   --index_[parent].children;
-  index_[parent].ends_told = 0;
+  index_[parent].ends_hinted = 0;
   EntryDetails& child = details(number);
-  if (next_untold_child_ == number) next_untold_child_ = child.next_sibling;
+  if (next_unsettled_child_ == number) next_unsettled_child_ = child.next_sibling;
   (child.previous_sibling == kNoEntry ? details(parent).first_child
                                       : details(child.previous_sibling).next_sibling) =
       child.next_sibling;
@@ -245,25 +245,25 @@ void BlockStore::unlink_child(EntryNumber number) {
   child.previous_sibling = child.next_sibling = kNoEntry;
 }
 
-void BlockStore::tell_children(EntryNumber parent) {
-  untold_.push_back(parent);
-  settle_chains(kToldAtOnce);
+void BlockStore::settle_children(EntryNumber parent) {
+  unsettled_.push_back(parent);
+  settle_chains(kSettledAtOnce);
 }
 
 bool BlockStore::settle_chains(std::uint32_t blocks) {
-  for (; !untold_.empty(); untold_.pop_front()) {
-    const EntryNumber parent = untold_.front();
-    if (!std::exchange(telling_, true)) next_untold_child_ = details(parent).first_child;
-    while (next_untold_child_ != kNoEntry) {
+  for (; !unsettled_.empty(); unsettled_.pop_front()) {
+    const EntryNumber parent = unsettled_.front();
+    if (!std::exchange(settling_, true)) next_unsettled_child_ = details(parent).first_child;
+    while (next_unsettled_child_ != kNoEntry) {
       if (blocks == 0) return false;
       --blocks;
-      const EntryNumber child = next_untold_child_;
-      next_untold_child_ = details(child).next_sibling;
+      const EntryNumber child = next_unsettled_child_;
+      next_unsettled_child_ = details(child).next_sibling;
       if (index_[child].cut_off == index_[parent].cut_off) continue;
       set_cut_off(child, index_[parent].cut_off != 0);
-      if (index_[child].children > 0) untold_.push_back(child);
+      if (index_[child].children > 0) unsettled_.push_back(child);
     }
-    telling_ = false;
+    settling_ = false;
   }
   return true;
 }
@@ -288,9 +288,9 @@ void BlockStore::set_cut_off(EntryNumber number, bool is_cut_off) {
 void BlockStore::end_restoring() {
   for (EntryNumber number = 0; number < index_.end(); ++number) {
     const Entry& entry = index_[number];
-    if (!entry.present() && entry.children > 0) untold_.push_back(number);
+    if (!entry.present() && entry.children > 0) unsettled_.push_back(number);
   }
-  while (!settle_chains(kToldAtOnce)) continue;
+  while (!settle_chains(kSettledAtOnce)) continue;
 }
 
 bool BlockStore::restore(RestoredBlock restored) {
@@ -304,11 +304,11 @@ bool BlockStore::restore(RestoredBlock restored) {
   slots.take(restored.slot, restored.generation);
   record(at).priority = restored.priority;
   record(at).last_use = restored.last_use;
-  if (uses_) uses_->restored(history(at), {.kept = restored.history, .told = restored.told});
+  if (uses_) uses_->restored(history(at), {.kept = restored.history, .hinted = restored.hinted});
   // Most parents were used after their children, so they are restored later: see end_restoring().
   index_[commit(at, std::move(restored.block)).entry].cut_off = 0;
   record(at).cut_off = false;
-  set_told(at, restored.told);
+  set_hinted(at, restored.hinted);
   slots.unpin(restored.slot);
   list_last(at);
   last_stamp_ = std::max(last_stamp_, restored.last_use);
@@ -346,7 +346,7 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   record(at).cut_off = entry.cut_off != 0;
   quotas_.add(entry.quota, at.tier());
   if (entry.parent != kNoEntry) ++details(entry.parent).children_in_tier[index_of(at.tier())];
-  tell(BlockEventKind::stored, at, number);
+  publish(BlockEventKind::stored, at, number);
   free_or_list(number);
   if (at.tier() == Tier::disk) note_disk_slot(at.slot());
 }
@@ -354,22 +354,22 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
 void BlockStore::describe_disk_slot(SlotNumber slot,
                                     const std::function<void(const JournalEntry&)>& take) const {
   const SlotRecord& record = pool(Tier::disk)[slot];
-  JournalEntry told{.place = {.generation = record.generation, .slot = slot}};
+  JournalEntry note{.place = {.generation = record.generation, .slot = slot}};
   if (record.life != SlotLife::committed || record.gone) {
     // The last life that ended. The slot's header may know more about the current or next one.
-    if (!record.gone) --told.place.generation;
-    if (told.place.generation > 0) take(told);
+    if (!record.gone) --note.place.generation;
+    if (note.place.generation > 0) take(note);
     return;
   }
   const Entry& entry = index_[record.owner];
   const BlockKey key = index_.key(record.owner);
   BlockKey parent;
   if (entry.parent != kNoEntry) parent = index_.key(entry.parent);
-  told.place.stamp = record.last_use.value;
+  note.place.stamp = record.last_use.value;
   const SlotRef highest = highest_copy(entry);
-  told.place.told = static_cast<std::uint8_t>(this->record(highest).told);
-  if (uses_) told.place.history = uses_->policy().kept(history(highest));
-  told.block = {.key = key.view().as_text(),
+  note.place.hinted = static_cast<std::uint8_t>(this->record(highest).hinted);
+  if (uses_) note.place.history = uses_->policy().kept(history(highest));
+  note.block = {.key = key.view().as_text(),
                 .parent = parent.view().as_text(),
                 .metadata = metadata(record.owner),
                 .data_bytes = disk_slots_->block_bytes(),
@@ -377,12 +377,12 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
                 .epoch = epoch(record.owner),
                 .priority = record.priority};
   if (entry.has_ttl) {
-    told.block.expires_at_unix_ms =
+    note.block.expires_at_unix_ms =
         unix_ms_ +
         std::chrono::duration_cast<std::chrono::milliseconds>(expires_at(record.owner) - now_)
             .count();
   }
-  take(told);
+  take(note);
 }
 
 void BlockStore::note_disk_slot(SlotNumber slot) const {
@@ -390,7 +390,7 @@ void BlockStore::note_disk_slot(SlotNumber slot) const {
   describe_disk_slot(slot, [this](const JournalEntry& entry) { journal_->note(entry); });
 }
 
-void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const {
+void BlockStore::publish(BlockEventKind kind, SlotRef at, EntryNumber number) const {
   if (events_.ring == nullptr) return;
   const Entry& entry = index_[number];
   BlockEvent event{.unix_ms = last_stamp_.unix_ms(),
@@ -404,7 +404,7 @@ void BlockStore::tell(BlockEventKind kind, SlotRef at, EntryNumber number) const
   events_.append(std::move(event));
 }
 
-void BlockStore::tell_cleared(std::optional<Tier> tier) const {
+void BlockStore::publish_cleared(std::optional<Tier> tier) const {
   BlockEvent event{.unix_ms = last_stamp_.unix_ms(), .kind = BlockEventKind::cleared};
   if (tier) event.tier = event_tier(*tier);
   events_.append(std::move(event));
@@ -416,7 +416,7 @@ void BlockStore::relocate(const Relocation& move) {
   SlotRecord& fresh = record(move.to);
   CAIRN_ASSERT(
       old.life == SlotLife::committed && !old.gone && !old.leaving && old.pins == old.leases + 1,
-      "a movement would lose its source");
+      "a transfer would lose its source");
   const EntryNumber number = old.owner;
   slots.set_committed(move.to.slot(), number);
   index_[number].slots[index_of(move.to.tier())] = move.to.slot();
@@ -455,7 +455,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
     --details(parent).children_in_tier[tier];
   }
   ++evictions_[tier][static_cast<std::size_t>(reason)];
-  tell(BlockEventKind::removed, at, number);
+  publish(BlockEventKind::removed, at, number);
   if (entry.present()) hand_on(entry, at);
   if (!entry.present()) {
     if (uses_) uses_->gone(history(at), plain_hash_of(number));
@@ -487,7 +487,7 @@ void BlockStore::vanish(EntryNumber number) {
   entry.parent = kNoEntry;
   const bool cuts = entry.cut_off == 0 && entry.children > 0;
   entry.cut_off = 1;
-  if (cuts) tell_children(number);
+  if (cuts) settle_children(number);
   free_or_list(number);
 }
 

@@ -43,7 +43,7 @@ struct RestoredBlock {
   std::uint64_t generation = 0;
   UseStamp last_use = {};
   std::uint8_t priority = 0;
-  NextUse told = NextUse::unknown;
+  NextUse hinted = NextUse::unknown;
   std::uint64_t history = 0;  // see JournalPlace::history
   NewBlock block;
 };
@@ -103,9 +103,9 @@ class BlockStore {
   // new slots. If it throws std::bad_alloc, nothing has changed.
   void resize(Tier tier, std::uint32_t capacity);
   void set_offload_on_evict(bool offload_on_evict);
-  // If true, next_victim() marks last copies as departing: they stay pinned for a taker that wants
+  // If true, next_victim() marks last copies as to_remote: they stay pinned for a taker that wants
   // them before they are dropped.
-  void set_departs(bool departs) { departs_ = departs; }
+  void set_goes_remote(bool goes_remote) { goes_remote_ = goes_remote; }
   // A new eviction order. The old one's learnt state is lost. Copies already listed are evicted
   // first, in the order of last use. The slow parts run outside the lock: the constructor makes the
   // order (std::bad_alloc), and the destructor frees what set_eviction() replaced. REQUIRES: at
@@ -179,7 +179,7 @@ class BlockStore {
   // Notes a use of the block, which ends an earlier hint.
   void used(SlotRef at, UserNumber user) {
     note_user(record(at).owner, user);
-    if (record(at).told != NextUse::unknown) forget_told(at);
+    if (record(at).hinted != NextUse::unknown) forget_hint(at);
   }
   void note_user(EntryNumber number, UserNumber user) {
     Entry& entry = index_[number];
@@ -189,7 +189,7 @@ class BlockStore {
   // Call for a further copy of a block: it takes over the history of the first.
   void copy_history(SlotRef from, SlotRef to) {
     if (uses_) history(to) = history(from);
-    record(to).told = record(from).told;
+    record(to).hinted = record(from).hinted;
   }
   BlockHistory& history(SlotRef at) { return pool(at.tier()).history(at.slot()); }
   const BlockHistory& history(SlotRef at) const { return pool(at.tier()).history(at.slot()); }
@@ -200,16 +200,16 @@ class BlockStore {
   // A user's hint for blocks. Pass the end of a prefix first. `never` and `later` count only if
   // nobody else needs the block: it has had no other user, and it has no child, or a single one
   // with such a hint.
-  struct Telling {
+  struct UseHint {
     NextUse next_use = NextUse::unknown;
     UserNumber user = kSeveralUsers;
   };
   // Sets the hint of a leased copy, which takes effect at the last unpin. Returns false if the hint
   // does not count.
-  bool tell(SlotRef at, const Telling& telling);
+  bool hint(SlotRef at, const UseHint& use_hint);
   // Sets the hint of a copy that may be listed, and lists it again accordingly. `hint` comes from
   // begin_hint(). Returns false if the hint does not count.
-  bool tell_now(SlotRef at, const Telling& telling, RequestNumber hint);
+  bool hint_now(SlotRef at, const UseHint& use_hint, RequestNumber hint);
   RequestNumber begin_hint(NextUse next_use) {
     return uses_ ? uses_->begin_hint(next_use, unix_ms_) : 0;
   }
@@ -294,8 +294,8 @@ class BlockStore {
 
   struct Victim {
     SlotRef at;
-    bool offload = false;  // copy it to the next lower tier before dropping it
-    bool departs = false;  // it is the last copy; give it to the taker before dropping it
+    bool offload = false;      // copy it to the next lower tier before dropping it
+    bool goes_remote = false;  // it is the last copy; give it to the taker before dropping it
   };
   // Returns the next copy to evict from a tier; nullopt if none may be evicted. It stays listed
   // until the caller drops it or calls begin_leaving().
@@ -323,10 +323,10 @@ class BlockStore {
   std::uint64_t memory_bytes() const;
   void set_metadata(EntryNumber entry, std::string json);
   // Appends a `cleared` event for the tier; nullopt: for the cache.
-  void tell_cleared(std::optional<Tier> tier) const;
+  void publish_cleared(std::optional<Tier> tier) const;
   // Call when the cache is dropped: no more events and journal entries. Nobody can find its last
   // copies, and its files may belong to another cache when these are freed.
-  void stop_telling() {
+  void stop_events() {
     events_ = {};
     journal_ = nullptr;
   }
@@ -355,7 +355,7 @@ class BlockStore {
   bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
   void link_child(EntryNumber child);
   void unlink_child(EntryNumber child);
-  void tell_children(EntryNumber parent);
+  void settle_children(EntryNumber parent);
   void set_cut_off(EntryNumber entry, bool is_cut_off);
   void vanish(EntryNumber entry);
   // Frees a ghost without children. Lists parked copies that no child holds any more.
@@ -364,12 +364,12 @@ class BlockStore {
   void list_last(SlotRef at);
   void list_last(SlotPool& slots, SlotNumber slot);
   void hand_on(const Entry& entry, SlotRef from);
-  void forget_told(SlotRef at);
-  bool believes(SlotRef at, const Telling& telling) const;
-  void set_told(SlotRef at, NextUse next_use);
+  void forget_hint(SlotRef at);
+  bool believes(SlotRef at, const UseHint& use_hint) const;
+  void set_hinted(SlotRef at, NextUse next_use);
   void end_lease_pin(SlotRef at);
   void note_disk_slot(SlotNumber slot) const;
-  void tell(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
+  void publish(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
 
   std::uint64_t plain_hash_of(EntryNumber number) const;
   static std::unique_ptr<BlockUses> make_uses(const Options& options);
@@ -382,13 +382,13 @@ class BlockStore {
   QuotaTable quotas_;
   EventSink events_;
   std::set<std::pair<TimePoint, EntryNumber>> expiries_;
-  // Entries whose children need an update of `cut_off`. next_untold_child_ is the next child of the
-  // first one. An entry that vanished meanwhile has no children. If its number was reused, the
+  // Entries whose children need an update of `cut_off`. next_unsettled_child_ is the next child of
+  // the first one. An entry that vanished meanwhile has no children. If its number was reused, the
   // children of the new key are already up to date.
-  std::deque<EntryNumber> untold_;
-  EntryNumber next_untold_child_ = kNoEntry;
-  bool telling_ = false;  // the first entry's children are being updated
-  bool departs_ = false;
+  std::deque<EntryNumber> unsettled_;
+  EntryNumber next_unsettled_child_ = kNoEntry;
+  bool settling_ = false;  // the first entry's children are being updated
+  bool goes_remote_ = false;
   std::array<std::uint32_t, kNumTiers> leaving_{};
   std::array<std::uint32_t, kNumTiers> superseded_{};
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxLentTail = 128;
 
 // Inline, because each end of a lease calls it.
 inline void BlockStore::list_last(SlotPool& slots, SlotNumber slot) {
-  if (uses_) uses_->listed(slots.history(slot), slots[slot].told);
+  if (uses_) uses_->listed(slots.history(slot), slots[slot].hinted);
   slots.list_last(slot);
 }
 
@@ -99,7 +99,7 @@ void BlockStore::hand_on(const Entry& entry, SlotRef from) {
   const SlotRef at = highest_copy(entry);
   SlotRecord& slot = record(at);
   const bool is_known = !uses_ || history(at).request == history(from).request;
-  if (is_known && slot.told == record(from).told) return;
+  if (is_known && slot.hinted == record(from).hinted) return;
   const bool listed = slot.place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
   copy_history(from, at);
@@ -131,53 +131,53 @@ std::optional<std::uint32_t> BlockStore::end_request(std::span<const SlotRef> he
   return std::nullopt;
 }
 
-void BlockStore::forget_told(SlotRef at) {
+void BlockStore::forget_hint(SlotRef at) {
   const bool listed = record(at).place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
-  set_told(at, NextUse::unknown);
+  set_hinted(at, NextUse::unknown);
   if (!listed) return;
   record(at).last_use = next_stamp();
   list_last(at);
 }
 
-bool BlockStore::believes(SlotRef at, const Telling& telling) const {
+bool BlockStore::believes(SlotRef at, const UseHint& use_hint) const {
   const SlotRecord& slot = record(at);
   if (slot.life != SlotLife::committed || slot.gone) return false;
-  if (expected_within_ms(telling.next_use) > 0) return true;
+  if (expected_within_ms(use_hint.next_use) > 0) return true;
   const Entry& entry = index_[slot.owner];
-  const bool is_end = entry.children == 0 || (entry.children == 1 && entry.ends_told != 0);
-  return is_end && entry.user == telling.user && telling.user != kSeveralUsers;
+  const bool is_end = entry.children == 0 || (entry.children == 1 && entry.ends_hinted != 0);
+  return is_end && entry.user == use_hint.user && use_hint.user != kSeveralUsers;
 }
 
 // REQUIRES: `at` is not listed.
-void BlockStore::set_told(SlotRef at, NextUse next_use) {
+void BlockStore::set_hinted(SlotRef at, NextUse next_use) {
   SlotRecord& slot = record(at);
-  slot.told = next_use;
+  slot.hinted = next_use;
   const EntryNumber parent = index_[slot.owner].parent;
   const bool lowers = next_use == NextUse::never || next_use == NextUse::later;
-  if (parent != kNoEntry) index_[parent].ends_told = lowers ? 1 : 0;
+  if (parent != kNoEntry) index_[parent].ends_hinted = lowers ? 1 : 0;
 }
 
-bool BlockStore::tell(SlotRef at, const Telling& telling) {
-  if (!believes(at, telling)) return false;
-  set_told(at, telling.next_use);
+bool BlockStore::hint(SlotRef at, const UseHint& use_hint) {
+  if (!believes(at, use_hint)) return false;
+  set_hinted(at, use_hint.next_use);
   return true;
 }
 
-bool BlockStore::tell_now(SlotRef at, const Telling& telling, RequestNumber hint) {
-  if (!believes(at, telling)) return false;
+bool BlockStore::hint_now(SlotRef at, const UseHint& use_hint, RequestNumber hint) {
+  if (!believes(at, use_hint)) return false;
   SlotRecord& slot = record(at);
   // A repeated hint changes nothing, unless a use is expected soon: then its time restarts.
-  if (slot.told == telling.next_use && expected_within_ms(slot.told) == 0) return true;
+  if (slot.hinted == use_hint.next_use && expected_within_ms(slot.hinted) == 0) return true;
   const bool listed = slot.place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
-  set_told(at, telling.next_use);
-  if (uses_) uses_->retold(history(at), hint);
+  set_hinted(at, use_hint.next_use);
+  if (uses_) uses_->rehinted(history(at), hint);
   if (listed) {
     slot.last_use = next_stamp();
     list_last(at);
   } else if (slot.place == EvictionPlace::parked && uses_) {
-    uses_->listed(history(at), slot.told);
+    uses_->listed(history(at), slot.hinted);
   }
   return true;
 }
@@ -248,8 +248,9 @@ std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
     if (slots[slot].pins == 0 && !blocked(slots[slot].owner, tier)) {
       const SlotRef at(tier, slot);
       const bool offload = wants_offload(at);
-      const bool departs = departs_ && !offload && is_last_copy(index_[slots[slot].owner], tier);
-      return Victim{.at = at, .offload = offload, .departs = departs};
+      const bool goes_remote =
+          goes_remote_ && !offload && is_last_copy(index_[slots[slot].owner], tier);
+      return Victim{.at = at, .offload = offload, .goes_remote = goes_remote};
     }
     slots.park(slot);
   }

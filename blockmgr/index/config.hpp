@@ -93,7 +93,7 @@ struct CacheQuota {
 };
 
 // A cache's blocks in a store that many servers share.
-struct SharedConfig {
+struct RemoteTierConfig {
   enum class Placement : std::uint8_t {
     values,   // the blocks themselves
     holders,  // which servers have them; blocks are read from those
@@ -107,7 +107,7 @@ struct SharedConfig {
   std::string name_space = {};  // servers with the same one share blocks; empty: the cache's name
   std::uint64_t ttl_ms = 0;     // each use restarts it; 0: as long as the store keeps the block
 
-  friend bool operator==(const SharedConfig&, const SharedConfig&) = default;
+  friend bool operator==(const RemoteTierConfig&, const RemoteTierConfig&) = default;
 };
 
 struct CacheConfig {
@@ -120,7 +120,7 @@ struct CacheConfig {
   // By tier; nullopt: the server's.
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   CacheQuota quota = {};
-  std::optional<SharedConfig> shared = {};
+  std::optional<RemoteTierConfig> shared = {};
 
   friend bool operator==(const CacheConfig&, const CacheConfig&) = default;
 };
@@ -175,7 +175,7 @@ struct DiskOptions {
 struct BlockManagerOptions {
   std::filesystem::path data_dir;
   DiskOptions disk;
-  bool has_shared_store = false;  // required for shared tiers
+  bool has_remote_store = false;  // required for shared tiers
   bool is_advertised = false;     // other servers can learn this one's URL
   // Folders from which caches may import files; a file must lie directly in one. Empty: no imports
   // by path.

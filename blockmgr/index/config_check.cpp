@@ -10,7 +10,7 @@ namespace cairn {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 64;
-constexpr std::uint64_t kMaxSharedTtlMs = 366ull * 24 * 3'600'000;  // one year
+constexpr std::uint64_t kMaxRemoteTtlMs = 366ull * 24 * 3'600'000;  // one year
 
 Error out_of_range(std::string detail) { return {ErrorCode::out_of_range, std::move(detail)}; }
 
@@ -27,13 +27,13 @@ Result<> check_name(std::string_view what, const std::string& name) {
 // With less, the server would re-register every block all the time.
 constexpr std::uint64_t kMinHolderTtlMs = 1'000;
 
-Result<> check_holders(const SharedConfig& shared, const BlockManagerOptions& options) {
+Result<> check_holders(const RemoteTierConfig& shared, const BlockManagerOptions& options) {
   if (!options.is_advertised) {
     return Error{ErrorCode::impossible,
                  "shared.placement is holders, but other servers do not know this server's URL: "
                  "set shared.advertise"};
   }
-  if (shared.write == SharedConfig::Write::on_evict) {
+  if (shared.write == RemoteTierConfig::Write::on_evict) {
     return Error{ErrorCode::impossible,
                  "shared.write is on_evict, which requires placement values: a server cannot serve "
                  "a block that it has evicted"};
@@ -46,17 +46,17 @@ Result<> check_holders(const SharedConfig& shared, const BlockManagerOptions& op
   return {};
 }
 
-Result<> check_shared(const SharedConfig& shared, const BlockManagerOptions& options) {
-  if (!options.has_shared_store) {
+Result<> check_remote_tier(const RemoteTierConfig& shared, const BlockManagerOptions& options) {
+  if (!options.has_remote_store) {
     return Error{ErrorCode::impossible,
                  "shared is given, but this server has no shared store: set shared.url (--shared)"};
   }
-  if (shared.placement == SharedConfig::Placement::holders)
+  if (shared.placement == RemoteTierConfig::Placement::holders)
     CAIRN_TRY(check_holders(shared, options));
   if (!shared.name_space.empty()) CAIRN_TRY(check_name("shared.namespace", shared.name_space));
-  if (shared.ttl_ms > kMaxSharedTtlMs) {
+  if (shared.ttl_ms > kMaxRemoteTtlMs) {
     return out_of_range("shared.ttl_ms is " + std::to_string(shared.ttl_ms) + ", not 0 to " +
-                        std::to_string(kMaxSharedTtlMs));
+                        std::to_string(kMaxRemoteTtlMs));
   }
   return {};
 }
@@ -82,7 +82,7 @@ std::uint32_t different_blocks(const CacheConfig& config) {
 
 Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
   CAIRN_TRY(check_name("a cache's name", config.name));
-  if (config.shared) CAIRN_TRY(check_shared(*config.shared, options));
+  if (config.shared) CAIRN_TRY(check_remote_tier(*config.shared, options));
   if (config.default_lease_ms < 1) return out_of_range("default_lease_ms is 0, not 1 or more");
   std::uint64_t slots = 0;
   bool any = false;

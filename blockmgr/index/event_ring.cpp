@@ -15,7 +15,7 @@ std::string_view to_string(BlockEventKind kind) {
     case BlockEventKind::cleared:
       return "cleared";
   }
-  invariant_broken("kind is an enumerator", "an event would be told as another");
+  invariant_broken("kind is an enumerator", "an event would be published as another");
 }
 
 std::string_view to_string(EventTier tier) {

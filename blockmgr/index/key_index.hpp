@@ -28,7 +28,7 @@ struct alignas(64) Entry {
   EntryNumber parent = kNoEntry;    // if unused: the next unused entry
   std::uint32_t children : 30 = 0;  // present ones
   // It has one child, and a hint said that this child is used late or never.
-  std::uint32_t ends_told : 1 = 0;
+  std::uint32_t ends_hinted : 1 = 0;
   // The key, or a key before it in the prefix, is not present: see BlockStore.
   std::uint32_t cut_off : 1 = 0;
   std::uint8_t key_size : 7 = 0;

@@ -31,7 +31,7 @@ struct Lease {
   std::shared_ptr<LeaseQuota> pins = {};   // counts blocks that the lease holds
   std::size_t counted = 0;                 // how many of `held` are counted in `pins`
   UserNumber user = kSeveralUsers;
-  NextUse told = NextUse::unknown;  // a hint for the held blocks, applied when the lease ends
+  NextUse hinted = NextUse::unknown;  // a hint for the held blocks, applied when the lease ends
   LeaseHolder holder = {};
   bool is_open = false;
 };

@@ -231,7 +231,7 @@ std::uint32_t SlotPool::choose_list(const Lists& lists, std::int64_t unix_ms) co
       all_by_use || (lists.non_empty & kOfUnknown) != 0 ? expected_blocks(lists) : 0;
   const auto worth_of = [&](SlotNumber first) {
     if (!all_by_use && has_history(first)) return policy_->worth(histories_[first], expected);
-    return lru_worth({.next_use = records_[first].told,
+    return lru_worth({.next_use = records_[first].hinted,
                       .age_ms = unix_ms - records_[first].last_use.unix_ms(),
                       .expected_blocks = expected,
                       .capacity_blocks = limit_});
@@ -259,7 +259,7 @@ std::uint32_t SlotPool::expected_blocks(const Lists& lists) const {
   std::uint32_t blocks = 0;
   for (std::uint64_t left = lists.non_empty; left != 0; left &= left - 1) {
     const LinkedBlocks& list = lists.by_number[static_cast<std::size_t>(std::countr_zero(left))];
-    if (expected_within_ms(records_[list.first].told) > 0) blocks += list.count;
+    if (expected_within_ms(records_[list.first].hinted) > 0) blocks += list.count;
   }
   return blocks;
 }

@@ -47,13 +47,13 @@ struct SlotRecord {
   std::uint64_t generation = 1;  // of this life; if free: of the next
   UseStamp last_use = {};
   std::uint32_t owner = 0;   // committed: the entry; allocated: the lease, or kNoOwner
-  std::uint32_t pins = 0;    // by leases, reads, writes and movements
+  std::uint32_t pins = 0;    // by leases, reads, writes and transfers
   std::uint32_t leases = 0;  // the pins by leases
   SlotNumber previous = kNoSlot;
   SlotNumber next = kNoSlot;
   SlotLife life : 2 = SlotLife::free;
   EvictionPlace place : 2 = EvictionPlace::none;
-  NextUse told : 3 = NextUse::unknown;  // hint of the last user of the owner's highest copy
+  NextUse hinted : 3 = NextUse::unknown;  // hint of the last user of the owner's highest copy
   std::uint8_t priority = 0;
   std::uint8_t list = 0;                // number within its priority, while listed
   bool gone : 1 = false;                // has no owner; freed at the last unpin
@@ -258,7 +258,7 @@ inline LinkedBlocks& SlotPool::list_for(SlotNumber slot) {
     return cut_off_;
   }
   const std::uint32_t list = has_history(slot) ? kNextUses + histories_[slot].list
-                                               : static_cast<std::uint32_t>(record.told);
+                                               : static_cast<std::uint32_t>(record.hinted);
   record.list = static_cast<std::uint8_t>(list);
   return lists_[record.priority].by_number[list];
 }

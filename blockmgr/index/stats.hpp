@@ -58,7 +58,7 @@ struct TierStats {
   PressureLevel pressure = PressureLevel::normal;
 };
 
-// Movements between tiers, without bytes to and from clients.
+// Transfers between tiers, without bytes to and from clients.
 struct RouteStats {
   std::array<std::uint64_t, kNumTransferOutcomes> blocks{};  // by outcome
   std::uint64_t bytes = 0;
@@ -67,7 +67,7 @@ struct RouteStats {
 
 // Totals of all caches since the start, dropped caches included.
 struct CacheTotals {
-  // Durations of movements, [from][to].
+  // Durations of transfers, [from][to].
   std::array<std::array<DurationHistogram::Snapshot, kNumTiers>, kNumTiers> durations = {};
   std::array<std::uint64_t, kNumTiers> checksum_failures = {};
   DiskDamageStats disk_damage;
@@ -82,8 +82,8 @@ struct CacheStats {
   std::array<TierStats, kNumTiers> tiers;
   std::array<std::array<RouteStats, kNumTiers>, kNumTiers> routes;  // [from][to]
   std::uint64_t matches = 0;
-  bool has_shared = false;              // it has a shared tier
-  std::uint64_t shared_hit_blocks = 0;  // found in the shared tier
+  bool has_remote_tier = false;         // it has a shared tier
+  std::uint64_t remote_hit_blocks = 0;  // found in the shared tier
   std::uint64_t miss_blocks = 0;        // hits of all tiers and misses sum to the keys asked for
   DiskAdmissionStats disk_admission;
   DiskScrubStats disk_scrub;

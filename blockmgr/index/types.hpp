@@ -30,8 +30,8 @@ std::optional<Tier> tier_from(std::string_view word);
 // The life of a slot. The four are disjoint and sum to the tier's capacity.
 enum class SlotState : std::uint8_t {
   free,
-  allocated,  // being filled: a lease's uncommitted slot, or the target of a movement
-  committed,  // holds a key's bytes and is pinned by a lease, a read or a movement
+  allocated,  // being filled: a lease's uncommitted slot, or the target of a transfer
+  committed,  // holds a key's bytes and is pinned by a lease, a read or a transfer
   evictable,  // holds a key's bytes and is not pinned
 };
 inline constexpr std::size_t kNumSlotStates = 4;

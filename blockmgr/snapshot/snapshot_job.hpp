@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/result.hpp"
-#include "blockmgr/cache/cache_core.hpp"
+#include "blockmgr/core/cache_core.hpp"
 #include "blockmgr/snapshot/snapshot_reader.hpp"
 #include "blockmgr/snapshot/snapshot_writer.hpp"
 

@@ -193,8 +193,8 @@ Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& rea
     if (!is_there(cache, record.key)) ++found.missing;
   }
   reader.rewind();
-  Section section(core, LockUse::upkeep);
-  for (Tier tier : kTiers) found.room += section->store.pool(tier).free_count();
+  CacheLock locked(core, LockUse::upkeep);
+  for (Tier tier : kTiers) found.room += locked->store.pool(tier).free_count();
   return found;
 }
 

@@ -44,8 +44,8 @@ Plan look_around(CacheCore& core) {
   Plan plan;
   EntryNumber next = 0;
   for (bool more = true; more;) {
-    Section section(core, LockUse::upkeep);
-    const BlockStore& store = section->store;
+    CacheLock locked(core, LockUse::upkeep);
+    const BlockStore& store = locked->store;
     const EntryNumber end = store.entry_end();
     plan.node_of.resize(end, kNoNode);
     const EntryNumber step_end = std::min(end, next + kPlanStep);
@@ -105,9 +105,9 @@ std::vector<BlockKey> in_order(Plan plan) {
 
 // nullopt if the key is gone.
 std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
-  Section section(core, LockUse::upkeep);
-  BlockStore& store = section->store;
-  const EntryNumber number = store.find(key, section.now());
+  CacheLock locked(core, LockUse::upkeep);
+  BlockStore& store = locked->store;
+  const EntryNumber number = store.find(key, locked.now());
   if (number == kNoEntry) return std::nullopt;
   const Entry& entry = store.entry(number);
   SnapshotRecord record{.key = key};
@@ -117,7 +117,7 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   record.last_use_unix_ms = last_use(store, entry).unix_ms();
   if (entry.has_ttl) {
     record.expires_at_unix_ms =
-        std::max<std::int64_t>(1, section.unix_ms_at(store.expires_at(number)));
+        std::max<std::int64_t>(1, locked.unix_ms_at(store.expires_at(number)));
   }
   for (Tier tier : kTiers) {
     const SlotNumber slot = entry.slots[index_of(tier)];

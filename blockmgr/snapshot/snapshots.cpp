@@ -19,13 +19,13 @@ std::filesystem::path file_name(std::string_view name) {
 
 // An upper bound for the data without compression that needs no walk over the blocks.
 std::uint64_t max_bytes(CacheCore& core) {
-  Section section(core, LockUse::upkeep);
+  CacheLock locked(core, LockUse::upkeep);
   std::uint64_t slots = 0;
   for (Tier tier : kTiers) {
-    const SlotPool& pool = section->store.pool(tier);
+    const SlotPool& pool = locked->store.pool(tier);
     slots += pool.count(SlotState::committed) + pool.count(SlotState::evictable);
   }
-  return std::min<std::uint64_t>(slots, section->store.entry_count()) * core.block_bytes;
+  return std::min<std::uint64_t>(slots, locked->store.entry_count()) * core.block_bytes;
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ Result<TransferId> Snapshots::Impl::start(Task task) {
   join_ended();
   MutexLock lock(mutex);
   CAIRN_TRY(check_idle(task.cache->config().name));
-  auto id = services->transfers.open(task.cache->core(), task.blocks_total);
+  auto id = task.cache->core()->open_transfer(task.blocks_total);
   if (!id) return id;
   auto job = std::make_shared<Job>(services->transfers, *id, task.cache->config().name, task.file);
   // The thread waits for this lock before it reports its end.

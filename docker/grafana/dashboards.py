@@ -195,7 +195,7 @@ MOVEMENT = dashboard("cairn-movement", "Cairn / Movement", "Blocks moving betwee
     panel("Median", {"{{from}} to {{to}}": quantile(0.5, "cairn_transfer_duration_seconds", "from, to")}, "s"),
     panel("99th percentile", {"{{from}} to {{to}}": quantile(0.99, "cairn_transfer_duration_seconds", "from, to")}, "s"),
     panel("Waiting jobs", {"{{instance}}": f"cairn_transfer_queue_depth{{{I}}}"},
-          about="Jobs of the transfer engine. When its queue is full, requests get 429."),
+          about="Jobs of the transfer scheduler. When its queue is full, requests get 429."),
     row("What went wrong"),
     panel("Blocks that did not arrive", {"{{from}} to {{to}} {{outcome}}": f'sum by (from, to, outcome) ({rate("cairn_transfers_total", C + ",outcome!=" + chr(34) + "done" + chr(34))})'},
           "cps", thresholds=[("red", 0.01)]),

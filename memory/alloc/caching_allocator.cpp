@@ -115,7 +115,7 @@ Result<Region> CachingAllocator::allocate_whole(std::uint64_t size_bytes, bool b
   return whole;
 }
 
-// Its former user has left bytes in it, but no work: a tier is destroyed after its movements.
+// Its former user has left bytes in it, but no work: a tier is destroyed after its transfers.
 Result<> CachingAllocator::clear(const Region& region) {
   auto stream = runtime_.create_stream(options_.device_id);
   if (!stream) return std::move(stream).error();

@@ -1,4 +1,4 @@
-#include "memory/device_runtime.hpp"
+#include "memory/cuda/cuda_runtime.hpp"
 
 namespace cairn {
 

@@ -65,8 +65,8 @@ std::string cuda_message(cudaError_t outcome, CudaCall call) {
   return text + ": " + cudaGetErrorString(outcome) + " (" + cudaGetErrorName(outcome) + ")";
 }
 
-Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int id, Patience patience) {
-  std::unique_ptr<CudaDevice> device(new CudaDevice(id, patience));
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int id, HangTimeout hang_timeout) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice(id, hang_timeout));
   if (auto described = device->describe(); !described) {
     return Error{ErrorCode::unavailable, "CUDA device " + std::to_string(id) +
                                              " does not answer: " + described.error().detail};
@@ -121,7 +121,7 @@ Result<int> CudaDevice::attribute(cudaDeviceAttr which, const char* purpose) {
   return value;
 }
 
-CudaDevice::CudaDevice(int id, Patience patience) : patience_(patience) {
+CudaDevice::CudaDevice(int id, HangTimeout hang_timeout) : hang_timeout_(hang_timeout) {
   info_.id = id;
   events_.reserve(kMaxKeptEvents);
 }
@@ -187,8 +187,8 @@ void CudaDevice::check_release(cudaError_t outcome, CudaCall call) {
 }
 
 void CudaDevice::note_waiting(Moment since, Moment now) {
-  if (now - since < patience_ || !alive()) return;
-  mark_hanging("it has not ended its work within " + std::to_string(patience_.count()) + " ms");
+  if (now - since < hang_timeout_ || !alive()) return;
+  mark_hanging("it has not ended its work within " + std::to_string(hang_timeout_.count()) + " ms");
 }
 
 void CudaDevice::drain(cudaStream_t stream) {

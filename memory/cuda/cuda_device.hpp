@@ -29,15 +29,15 @@ std::string cuda_message(cudaError_t outcome, CudaCall call);
 // One GPU: its properties, and whether it still works. After some errors (an illegal address, an
 // uncorrectable memory error, a device that fell off the bus) CUDA reports only errors. From the
 // first of them on the device is lost, and every operation fails at once with that first reason. A
-// device is also lost if it hangs: it has not ended some work within `patience`. A hanging device
-// may continue at any time and write to memory. So no memory that it might write to is freed, and
-// callers that wait for its work wait until the work has ended or the device is broken.
+// device is also lost if it hangs: it has not ended some work within `hang_timeout`. A hanging
+// device may continue at any time and write to memory. So no memory that it might write to is
+// freed, and callers that wait for its work wait until the work has ended or the device is broken.
 // Thread-safe.
 class alignas(kCacheLineBytes) CudaDevice {
  public:
   // Creates the device's context. `unavailable`, with the reason, if it does not respond.
-  using Patience = std::chrono::milliseconds;
-  static Result<std::unique_ptr<CudaDevice>> open(int id, Patience patience);
+  using HangTimeout = std::chrono::milliseconds;
+  static Result<std::unique_ptr<CudaDevice>> open(int id, HangTimeout hang_timeout);
   ~CudaDevice();
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -88,20 +88,20 @@ class alignas(kCacheLineBytes) CudaDevice {
   // None of its memory may be freed: it might write there when the memory has its next user, and
   // CUDA's calls that free wait for the device. It belongs to the process until the process ends.
   bool hangs() const { return health_.load(std::memory_order_acquire) == Health::hangs; }
-  // For work that began then and has not ended: marks the device as hanging after its patience.
+  // For work that began then and has not ended: marks the device as hanging after `hang_timeout`.
   using Moment = std::chrono::steady_clock::time_point;
   void note_waiting(Moment since, Moment now);
 
  private:
   enum class Health : std::uint8_t { works, hangs, broken };
-  CudaDevice(int id, Patience patience);
+  CudaDevice(int id, HangTimeout hang_timeout);
   void mark(Health health, const std::string& why);
   Result<> describe();
   Result<int> attribute(cudaDeviceAttr which, const char* purpose);
   void end_event(cudaEvent_t event);
   Result<bool> has_ended(cudaStream_t stream, const char* purpose);
 
-  const Patience patience_;
+  const HangTimeout hang_timeout_;
   DeviceInfo info_;
   bool concurrent_managed_access_ = false;
   CudaMemoryFacts memory_facts_;

@@ -33,8 +33,8 @@ Result<bool> CudaEvent::judge(cudaError_t outcome) {
 Result<bool> CudaEvent::ready() {
   if (known_reached()) return true;
   CAIRN_TRY(origin_.device.unbroken());
-  const cudaError_t told = told_.load(std::memory_order_acquire);
-  if (told != cudaErrorNotReady) return judge(told);
+  const cudaError_t result = outcome_.load(std::memory_order_acquire);
+  if (result != cudaErrorNotReady) return judge(result);
   return judge(cudaEventQuery(event_));
 }
 
@@ -48,8 +48,8 @@ Result<> CudaEvent::wait() {
 void CudaEvent::when_reached(UniqueFunction<void()> then) {
   if (known_reached() || !origin_.device.unbroken()) return then();
   context_->poller.when_reached({event_, origin_.device},
-                                [this, then = std::move(then)](cudaError_t told) mutable {
-                                  told_.store(told, std::memory_order_release);
+                                [this, then = std::move(then)](cudaError_t result) mutable {
+                                  outcome_.store(result, std::memory_order_release);
                                   then();
                                 });
 }

@@ -52,7 +52,7 @@ class alignas(kCacheLineBytes) CudaEvent final : public Event {
   // Once reached it stays reached, whatever happens to the device.
   std::atomic<bool> reached_{false};
   // The poller's outcome: CUDA reports an error once, and it belongs to this event.
-  std::atomic<cudaError_t> told_{cudaErrorNotReady};
+  std::atomic<cudaError_t> outcome_{cudaErrorNotReady};
 };
 static_assert(alignof(CudaEvent) == kCacheLineBytes);
 

@@ -36,9 +36,9 @@ CudaPoller::~CudaPoller() {
   thread_.join();
 }
 
-void CudaPoller::when_reached(Awaited awaited, Told told) {
+void CudaPoller::when_reached(Awaited awaited, Reached reached) {
   std::list<Waiter> added;
-  added.push_back({.awaited = awaited, .told = std::move(told)});
+  added.push_back({.awaited = awaited, .reached = std::move(reached)});
   MutexLock lock(mutex_);
   waiters_.splice(waiters_.end(), added);
   joined_ = true;
@@ -49,9 +49,9 @@ cudaError_t CudaPoller::wait(Awaited awaited) {
   Mutex mutex;
   Condition reached;
   cudaError_t outcome = cudaErrorNotReady;
-  when_reached(awaited, [&](cudaError_t told) {
+  when_reached(awaited, [&](cudaError_t result) {
     MutexLock lock(mutex);
-    outcome = told;
+    outcome = result;
     reached.notify_one();  // under the lock: the waiter owns the condition
   });
   MutexLock lock(mutex);
@@ -89,7 +89,7 @@ void CudaPoller::run() {
       delay_ns = std::min(delay_ns + delay_ns / kDelayGrowth, kLastDelay_ns);
     }
     for (Waiter& waiter : ended) {
-      guarded("cuda events", [&] { waiter.told(waiter.outcome); });
+      guarded("cuda events", [&] { waiter.reached(waiter.outcome); });
     }
     ended.clear();
     mutex_.lock();

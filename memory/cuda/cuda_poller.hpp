@@ -31,15 +31,15 @@ class alignas(kCacheLineBytes) CudaPoller {
   // Called once, on the poller's thread, with cudaSuccess or the error of the event's query. A
   // device that takes too long is marked as hanging, and the poller still waits for its event,
   // because the caller reuses the memory after the call.
-  using Told = UniqueFunction<void(cudaError_t)>;
-  void when_reached(Awaited awaited, Told told);
+  using Reached = UniqueFunction<void(cudaError_t)>;
+  void when_reached(Awaited awaited, Reached reached);
   // Blocks until then.
   cudaError_t wait(Awaited awaited);
 
  private:
   struct Waiter {
     Awaited awaited;
-    Told told;
+    Reached reached;
     CudaDevice::Moment since = std::chrono::steady_clock::now();
     cudaError_t outcome = cudaErrorNotReady;
   };

@@ -145,7 +145,7 @@ Result<std::unique_ptr<DeviceRuntime>> make_cuda_runtime(CudaRuntimeOptions opti
     std::vector<LeftOutDevice> left_out;
     for (int id = 0; id < count; ++id) {
       std::unique_ptr<CudaDevice>& device = context->devices.emplace_back();
-      if (auto opened = CudaDevice::open(id, options.device_patience)) {
+      if (auto opened = CudaDevice::open(id, options.device_hang_timeout)) {
         device = std::move(*opened);
         context->open_devices.push_back(device.get());
       } else {

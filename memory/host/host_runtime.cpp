@@ -1,3 +1,5 @@
+#include "memory/host/host_runtime.hpp"
+
 #include <string>
 #include <vector>
 

@@ -6,7 +6,7 @@
 #include "base/hex.hpp"
 #include "base/passed_files.hpp"
 #include "server/codec/dom_blocks.hpp"
-#include "server/codec/tier_memory.hpp"
+#include "server/codec/tier_memory_body.hpp"
 
 namespace cairn {
 namespace {
@@ -20,7 +20,7 @@ constexpr std::array<Kind, 3> kKindOfWord = {Kind::shm, Kind::cuda_ipc, Kind::cu
 // One region per layer.
 constexpr std::size_t kMaxRegions = kMaxLayers;
 
-LayoutConfig read_agent_shape(Fields& fields) {
+LayoutConfig read_engine_shape(Fields& fields) {
   LayoutConfig shape;
   shape.num_blocks = fields.number("num_blocks", {1, kMaxBlocks});
   const json* object = fields.object("shape");
@@ -35,8 +35,9 @@ LayoutConfig read_agent_shape(Fields& fields) {
   return shape;
 }
 
-AgentConfig::Part read_region(const json& item, const std::string& path, DecodeErrors& errors) {
-  AgentConfig::Part part;
+EngineMemoryConfig::Part read_region(const json& item, const std::string& path,
+                                     DecodeErrors& errors) {
+  EngineMemoryConfig::Part part;
   if (!item.is_object()) {
     errors.add(ErrorCode::wrong_type, path + " is no object");
     return part;
@@ -70,7 +71,7 @@ AgentConfig::Part read_region(const json& item, const std::string& path, DecodeE
   return part;
 }
 
-void read_regions(Fields& fields, std::vector<AgentConfig::Part>& out) {
+void read_regions(Fields& fields, std::vector<EngineMemoryConfig::Part>& out) {
   const json* list = fields.list("regions");
   if (list == nullptr) return;
   if (list->empty() || list->size() > kMaxRegions) {
@@ -105,8 +106,8 @@ std::vector<std::uint32_t> read_block_numbers(Fields& fields, std::size_t max_bl
   return blocks;
 }
 
-ordered_json descriptor_body(const AgentInfo& info, std::size_t region, bool with_handles) {
-  const AgentConfig::Part& part = info.config.regions[region];
+ordered_json descriptor_body(const EngineMemoryInfo& info, std::size_t region, bool with_handles) {
+  const EngineMemoryConfig::Part& part = info.config.regions[region];
   ordered_json body = {{"agent", info.config.name},
                        {"region", region},
                        {"kind", to_string(part.memory.kind)},
@@ -130,15 +131,15 @@ ordered_json descriptor_body(const AgentInfo& info, std::size_t region, bool wit
 
 }  // namespace
 
-bool AgentBody::is_tethered() const {
+bool EngineMemoryBody::is_tethered() const {
   return std::ranges::any_of(config.regions,
                              [](const auto& part) { return part.descriptor.has_value(); });
 }
 
-AgentBody read_agent_body(Fields& fields, std::string name) {
+EngineMemoryBody read_engine_memory_body(Fields& fields, std::string name) {
   DecodeErrors& errors = fields.errors();
-  AgentBody body;
-  AgentConfig& config = body.config;
+  EngineMemoryBody body;
+  EngineMemoryConfig& config = body.config;
   config.name = std::move(name);
   config.device_id =
       static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
@@ -150,7 +151,7 @@ AgentBody read_agent_body(Fields& fields, std::string name) {
   if (fields.optional_word("block_dim", kBlockDims).value_or(0) == 1) {
     config.block_dim = BlockDim::second;
   }
-  config.shape = read_agent_shape(fields);
+  config.shape = read_engine_shape(fields);
   read_regions(fields, config.regions);
   if (const auto ms = fields.optional_number("lease_ms", {1, UINT32_MAX})) {
     body.lease_ms = static_cast<std::uint32_t>(*ms);
@@ -163,8 +164,8 @@ AgentBody read_agent_body(Fields& fields, std::string name) {
   return body;
 }
 
-ordered_json agent_info_body(const AgentInfo& info, bool with_handles) {
-  const AgentConfig& config = info.config;
+ordered_json engine_memory_body(const EngineMemoryInfo& info, bool with_handles) {
+  const EngineMemoryConfig& config = info.config;
   const LayoutConfig& shape = config.shape;
   ordered_json body = {{"name", config.name},
                        {"device_id", config.device_id},
@@ -190,12 +191,12 @@ ordered_json agent_info_body(const AgentInfo& info, bool with_handles) {
   return body;
 }
 
-AgentCopyBody read_agent_copy(Fields& fields, AgentCopyKind kind, std::size_t max_keys) {
-  AgentCopyBody body;
-  body.agent = fields.string("agent");
+EngineCopyBody read_engine_copy(Fields& fields, EngineCopyKind kind, std::size_t max_keys) {
+  EngineCopyBody body;
+  body.memory = fields.string("agent");
   body.keys = read_keys(fields, "keys", max_keys);
   body.blocks = read_block_numbers(fields, max_keys);
-  if (kind == AgentCopyKind::store) {
+  if (kind == EngineCopyKind::store) {
     const json* parents = fields.optional_list("parents");
     body.parents = parents != nullptr ? read_parents(*parents, body.keys.size(), fields.errors())
                                       : chained_parents(body.keys, std::nullopt);

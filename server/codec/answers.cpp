@@ -117,9 +117,9 @@ std::string match_text(const MatchAnswer& answer) {
   append_number(out, blocks.size());
   out += ',';
   append_lease_end(out, answer.result.lease, answer.result.expires_at_unix_ms);
-  if (answer.shared_blocks) {
+  if (answer.remote_blocks) {
     out.append(",\"shared_matched\":");
-    append_number(out, *answer.shared_blocks);
+    append_number(out, *answer.remote_blocks);
   }
   if (answer.with_transfer) {
     out.append(",\"transfer\":");
@@ -151,8 +151,8 @@ std::string allocation_text(const Allocation& allocation) {
 }
 
 std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expires_at_unix_ms,
-                          std::span<const BlockHandle> blocks, std::uint64_t shared_blocks) {
-  PackedHead head{.num_blocks = static_cast<std::uint32_t>(blocks.size() + shared_blocks)};
+                          std::span<const BlockHandle> blocks, std::uint64_t remote_blocks) {
+  PackedHead head{.num_blocks = static_cast<std::uint32_t>(blocks.size() + remote_blocks)};
   if (lease) {
     head.lease = lease_bytes(*lease);
     head.expires_at_unix_ms = static_cast<std::uint64_t>(expires_at_unix_ms);
@@ -168,7 +168,7 @@ std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expi
     at += sizeof packed;
   }
   constexpr PackedBlock kShared{.tier = static_cast<std::uint32_t>(kNumTiers)};
-  for (; shared_blocks > 0; --shared_blocks, at += sizeof kShared) {
+  for (; remote_blocks > 0; --remote_blocks, at += sizeof kShared) {
     std::memcpy(at, &kShared, sizeof kShared);
   }
   return out;

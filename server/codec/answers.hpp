@@ -16,17 +16,17 @@ struct MatchAnswer {
   bool with_transfer = false;  // whether the response has the member `transfer`
   std::optional<TransferId> transfer = std::nullopt;
   // Further blocks that the shared tier has; nullopt leaves the member out.
-  std::optional<std::uint64_t> shared_blocks = std::nullopt;
+  std::optional<std::uint64_t> remote_blocks = std::nullopt;
 };
 std::string match_text(const MatchAnswer& answer);
 std::string allocation_text(const Allocation& allocation);
 
 // The same as little-endian bytes, for hot clients. Head: u32 number of blocks, u32 zero, the lease
 // (16 bytes, which its text shows in hex; zeros if none), u64 its end. Then 16 bytes per block: u8
-// tier, 3 zeros, u32 slot, u64 generation. The `shared_blocks` come last, with tier 3 and zeros for
+// tier, 3 zeros, u32 slot, u64 generation. The `remote_blocks` come last, with tier 3 and zeros for
 // the rest.
 std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expires_at_unix_ms,
-                          std::span<const BlockHandle> blocks, std::uint64_t shared_blocks = 0);
+                          std::span<const BlockHandle> blocks, std::uint64_t remote_blocks = 0);
 
 struct CommitAnswer {
   std::span<const BlockKey> keys;

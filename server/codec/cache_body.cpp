@@ -2,7 +2,7 @@
 
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
-#include "server/codec/tier_memory.hpp"
+#include "server/codec/tier_memory_body.hpp"
 
 namespace cairn {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"
 constexpr std::array<std::string_view, 1> kMemoryKindWords = {"unified"};
 constexpr std::array<std::string_view, 1> kStoreWords = {"redis"};
 constexpr std::array<std::string_view, 2> kPlacementWords = {"values", "holders"};
-constexpr std::array<std::string_view, 3> kSharedWriteWords = {"on_commit", "on_evict",
+constexpr std::array<std::string_view, 3> kRemoteWriteWords = {"on_commit", "on_evict",
                                                                "second_use"};
 constexpr std::array<std::string_view, 2> kEvictionWords = {"lru", "class_hazard"};
 constexpr std::array<std::string_view, 3> kReactionWords = {"none", "shrink", "callback"};
@@ -128,16 +128,16 @@ std::optional<CacheQuota> read_quota(Fields& fields) {
   return quota;
 }
 
-std::optional<SharedConfig> read_shared(Fields& fields) {
+std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
   const json* object = fields.optional_object("shared");
   if (object == nullptr) return std::nullopt;
   Fields members(*object, fields.path_of("shared"), fields.errors());
-  SharedConfig shared;
+  RemoteTierConfig shared;
   members.optional_word("store", kStoreWords);
-  shared.placement = static_cast<SharedConfig::Placement>(
+  shared.placement = static_cast<RemoteTierConfig::Placement>(
       members.optional_word("placement", kPlacementWords).value_or(0));
-  shared.write = static_cast<SharedConfig::Write>(
-      members.optional_word("write", kSharedWriteWords).value_or(0));
+  shared.write = static_cast<RemoteTierConfig::Write>(
+      members.optional_word("write", kRemoteWriteWords).value_or(0));
   shared.name_space = members.optional_string("namespace").value_or("");
   shared.ttl_ms = members.optional_number("ttl_ms", {}).value_or(0);
   members.finish();
@@ -145,10 +145,10 @@ std::optional<SharedConfig> read_shared(Fields& fields) {
 }
 
 ordered_json shared_body(const CacheConfig& config) {
-  const SharedConfig& shared = *config.shared;
+  const RemoteTierConfig& shared = *config.shared;
   return {{"store", kStoreWords[0]},
           {"placement", kPlacementWords[static_cast<std::size_t>(shared.placement)]},
-          {"write", kSharedWriteWords[static_cast<std::size_t>(shared.write)]},
+          {"write", kRemoteWriteWords[static_cast<std::size_t>(shared.write)]},
           {"namespace", shared.name_space.empty() ? config.name : shared.name_space},
           {"ttl_ms", shared.ttl_ms}};
 }
@@ -275,7 +275,7 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
       fields.optional_number("default_lease_ms", {1, UINT32_MAX}).value_or(30'000));
   config.pressure = read_pressures(fields);
   config.quota = read_quota(fields).value_or(CacheQuota{});
-  config.shared = read_shared(fields);
+  config.shared = read_remote_tier(fields);
   for (Tier tier : kTiers) {
     if (!config.pressure[index_of(tier)] || config.tiers[index_of(tier)]) continue;
     errors.add(ErrorCode::unknown_tier,

@@ -5,7 +5,7 @@
 
 #include "server/codec/ids.hpp"
 #include "server/codec/json_reader.hpp"
-#include "server/codec/reuse_hint.hpp"
+#include "server/codec/reuse_hint_body.hpp"
 
 namespace cairn::hot_json {
 namespace {

@@ -113,7 +113,7 @@ constexpr std::array kFlags = {
          "URL at which other servers reach this one, for shared tiers with holders (default the "
          "address listened on)"},
     Flag{"transfer-workers", "/transfers/workers", number,
-         "concurrent movements in memory, 1 to 64 (default 2)"},
+         "concurrent transfers in memory, 1 to 64 (default 2)"},
     Flag{"transfer-strategy-load", "/transfers/strategy/load", text,
          "how copies to a device are done, and how their end is detected: auto, sync (the thread "
          "waits for the stream), async (an event), polling (the thread polls the event every "
@@ -123,7 +123,7 @@ constexpr std::array kFlags = {
     Flag{"transfer-strategy-device", "/transfers/strategy/device", text,
          "the same within a device and between devices (default auto)"},
     Flag{"device-kept-bytes", "/transfers/device_kept_bytes", number,
-         "unused memory of each device that is kept for the next tier or movement instead of being "
+         "unused memory of each device that is kept for the next tier or transfer instead of being "
          "returned to the driver (default 0)"},
     Flag{"disk-threads", "/transfers/disk_threads", number,
          "threads for the checksums of disk tiers, 1 to 64 (default 2)"},

@@ -69,7 +69,7 @@ std::vector<SettingHelp> file_settings() {
       "connections per socket; a connection without a subscription gives way to a new one (default "
       "256)");
   add("record.max_bytes", "size at which the file of --record ends (default 1073741824)");
-  add("transfers.max_queued_jobs", "jobs waiting in the transfer engine (default 1024)");
+  add("transfers.max_queued_jobs", "jobs waiting in the transfer scheduler (default 1024)");
   add("transfers.staging_bytes",
       "pinned memory for copies between disk and device (default 67108864)");
   add("transfers.polling_interval_us",

@@ -164,7 +164,7 @@ void read_strategy(Fields& fields, std::string_view way, CopyStrategy& out) {
   out = static_cast<CopyStrategy>(fields.optional_word(way, kStrategyWords).value_or(0));
 }
 
-void read_transfers(Fields& fields, TransferEngineOptions& out) {
+void read_transfers(Fields& fields, TransferSchedulerOptions& out) {
   read(fields, "workers", {1, 64}, out.workers);
   read(fields, "max_queued_jobs", kCount, out.max_queued_jobs);
   read(fields, "disk_threads", {1, 64}, out.disk_threads);
@@ -314,7 +314,7 @@ void read_peers(Fields& fields, PeerSettings& out) {
   read(fields, "max_queued", {1, 65'536}, out.max_queued);
 }
 
-void read_shared(Fields& fields, Settings& out) {
+void read_remote_tier(Fields& fields, Settings& out) {
   const auto url = fields.optional_string("url");
   RedisSettings store;
   if (url) {
@@ -331,15 +331,15 @@ void read_shared(Fields& fields, Settings& out) {
   read(fields, "connections", {1, 64}, store.connections);
   read(fields, "timeout_ms", {10, 60'000}, store.timeout_ms);
   read(fields, "max_queued", {1, 65'536}, store.max_queued);
-  auto deadline_us = static_cast<std::uint64_t>(out.shared_tier.match_deadline.count());
+  auto deadline_us = static_cast<std::uint64_t>(out.remote_tier.match_deadline.count());
   read(fields, "match_deadline_us", {100, 10'000'000}, deadline_us);
-  out.shared_tier.match_deadline = std::chrono::microseconds(deadline_us);
-  auto evict_wait_ms = static_cast<std::uint64_t>(out.shared_tier.evict_wait.count());
+  out.remote_tier.match_deadline = std::chrono::microseconds(deadline_us);
+  auto evict_wait_ms = static_cast<std::uint64_t>(out.remote_tier.evict_wait.count());
   read(fields, "evict_wait_ms", {0, 60'000}, evict_wait_ms);
-  out.shared_tier.evict_wait = std::chrono::milliseconds(evict_wait_ms);
-  auto touch_ms = static_cast<std::uint64_t>(out.shared_tier.touch_interval.count());
+  out.remote_tier.evict_wait = std::chrono::milliseconds(evict_wait_ms);
+  auto touch_ms = static_cast<std::uint64_t>(out.remote_tier.touch_interval.count());
   read(fields, "touch_interval_ms", {100, 86'400'000}, touch_ms);
-  out.shared_tier.touch_interval = std::chrono::milliseconds(touch_ms);
+  out.remote_tier.touch_interval = std::chrono::milliseconds(touch_ms);
   section(fields, "peer", [&out](Fields& peer) { read_peers(peer, out.peers); });
   if (const auto advertise = fields.optional_string("advertise")) {
     if (auto read = read_peer_url(*advertise); !read) {
@@ -513,7 +513,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   });
   section(fields, "transfers",
           [&settings](Fields& members) { read_transfers(members, settings.transfers); });
-  section(fields, "shared", [&settings](Fields& members) { read_shared(members, settings); });
+  section(fields, "shared", [&settings](Fields& members) { read_remote_tier(members, settings); });
   section(fields, "groups",
           [&settings](Fields& members) { read_groups(members, settings.groups); });
   section(fields, "pressure", [&settings](Fields& members) {
@@ -524,7 +524,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
     }
   });
   settings.caches = read_caches(fields);
-  settings.blocks.has_shared_store = settings.shared.has_value();
+  settings.blocks.has_remote_store = settings.shared.has_value();
   settings.blocks.is_advertised =
       !settings.advertise.empty() || !is_any_address(settings.listen.host);
   // The default cache gets a shared tier, for a quick start.

@@ -9,21 +9,22 @@
 
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "blockmgr/collectives/group_types.hpp"
 #include "blockmgr/index/config.hpp"
-#include "blockmgr/share/group_types.hpp"
-#include "blockmgr/shared/shared_tier.hpp"
+#include "blockmgr/remote_tier/remote_tier.hpp"
 #include "memory/device_runtime.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "server/auth/caller.hpp"
 #include "server/codec/fields.hpp"
 #include "server/config/api_limits.hpp"
 #include "server/config/restore_setting.hpp"
 #include "server/events/zmq_publisher.hpp"
 #include "server/http/http_server.hpp"
-#include "server/http/tls.hpp"
-#include "transport/engine/transfer_engine.hpp"
+#include "server/http/server_tls.hpp"
 #include "transport/io/uring_disk_io.hpp"
 #include "transport/store/http_peers.hpp"
 #include "transport/store/redis_settings.hpp"
+#include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn {
 
@@ -67,7 +68,7 @@ struct Settings {
   bool known_data_dir = false;  // fail if no server has used the data directory
   RuntimeChoice runtime = RuntimeChoice::automatic;
   HostRuntimeOptions host;
-  TransferEngineOptions transfers;
+  TransferSchedulerOptions transfers;
   DiskEngine disk_engine = DiskEngine::automatic;
   UringOptions uring;
   bool offload_at_stop = false;  // a clean stop first offloads blocks to disk
@@ -78,7 +79,7 @@ struct Settings {
   // The URL at which other servers reach this one; empty: the listen address.
   std::string advertise;
   PeerSettings peers;  // how to reach other servers
-  SharedTierOptions shared_tier;
+  RemoteTierOptions remote_tier;
   std::vector<CacheConfig> caches;
   std::vector<RestoreSetting> restore;  // in this order, after making the caches
   LogLevel log_level = LogLevel::info;

@@ -31,7 +31,7 @@ void append_event(std::string& out, std::uint64_t id, std::string_view name,
 class EventStreams::Stream {
  public:
   Stream(EventStreams& streams, EventInterest interest)
-      : streams_(streams), interest_(std::move(interest)), told_at_(streams.clock_.now()) {
+      : streams_(streams), interest_(std::move(interest)), sent_at_(streams.clock_.now()) {
     const EventRing& ring = streams_.manager_.events();
     next_ = interest_.after ? *interest_.after + 1 : ring.next_id();
     ++streams_.open_;
@@ -51,14 +51,14 @@ class EventStreams::Stream {
     if (streams_.ended_ || (interest_.may_listen && !interest_.may_listen())) return Piece();
     text_.clear();
     collect();
-    if (text_.empty() && streams_.clock_.now() - told_at_ >= kKeepAlive) text_ = ":\n\n";
+    if (text_.empty() && streams_.clock_.now() - sent_at_ >= kKeepAlive) text_ = ":\n\n";
     if (text_.empty()) return std::nullopt;
     return piece();
   }
 
  private:
   Piece piece() {
-    told_at_ = streams_.clock_.now();
+    sent_at_ = streams_.clock_.now();
     piece_ = {text_.data(), text_.size()};
     return {&piece_, 1};
   }
@@ -69,17 +69,17 @@ class EventStreams::Stream {
     while (text_.size() < kPieceBytes) {
       const EventRing::Read read = ring.read(next_, events);
       next_ = read.next_id;
-      if (read.lost > 0) tell_gap(next_ - read.count, read.lost);
+      if (read.lost > 0) send_gap(next_ - read.count, read.lost);
       if (read.count == 0) return;
-      for (const EventGroup& group : group_events(std::span(events).first(read.count))) tell(group);
+      for (const EventGroup& group : group_events(std::span(events).first(read.count))) send(group);
     }
   }
 
-  void tell_gap(std::uint64_t first_there, std::uint64_t lost) {
+  void send_gap(std::uint64_t first_there, std::uint64_t lost) {
     append_event(text_, first_there - 1, "gap", {{"lost", lost}});
   }
 
-  void tell(const EventGroup& group) {
+  void send(const EventGroup& group) {
     const std::string cache = streams_.manager_.events().cache_name(group.cache);
     const auto& wanted = interest_.caches;
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), cache) == wanted.end()) return;
@@ -102,7 +102,7 @@ class EventStreams::Stream {
   EventStreams& streams_;
   const EventInterest interest_;
   std::uint64_t next_ = 0;  // id
-  TimePoint told_at_;
+  TimePoint sent_at_;
   bool fresh_ = true;
   std::string text_;
   iovec piece_{};

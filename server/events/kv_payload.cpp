@@ -83,7 +83,7 @@ std::string_view name_of(BlockEventKind kind) {
     case BlockEventKind::cleared:
       return "AllBlocksCleared";
   }
-  invariant_broken("kind is an enumerator", "an event would be told as another");
+  invariant_broken("kind is an enumerator", "an event would be published as another");
 }
 
 ordered_json written(const KvEvent& event, const KvEventForm& form) {

@@ -19,7 +19,7 @@
 
 #include "server/events/zmtp_wire.hpp"
 #include "server/http/listener.hpp"
-#include "server/http/patience.hpp"
+#include "server/http/rate_timeout.hpp"
 
 namespace cairn {
 namespace {
@@ -29,7 +29,8 @@ namespace asio = boost::asio;
 // From connect to the end of the handshake.
 constexpr std::chrono::seconds kHandshake{10};
 // Drops a client that takes nothing for this long, or is slower than this rate on average.
-constexpr http::Patience::Limits kPatience{.grace_ms = 30'000, .least_rate_bytes_per_s = 64 * 1024};
+constexpr http::RateTimeout::Limits kRateTimeout{.grace_ms = 30'000,
+                                                 .least_rate_bytes_per_s = 64 * 1024};
 // A router subscribes to a cache or to those of a model, with one topic each.
 constexpr std::size_t kMaxSubscriptions = 64;
 // Maximum per read; an incomplete frame is kept.
@@ -123,7 +124,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
         socket_(parts.io),
         ready_by_(parts.clock.now() + kHandshake),
         last_heard_(parts.clock.now()) {
-    patience_.begin(kPatience);
+    rate_timeout_.begin(kRateTimeout);
   }
 
   // Returns false if the system refuses.
@@ -344,15 +345,15 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
       const std::size_t bytes = socket_.write_some(left, error);
       if (error == asio::error::would_block) {
         waits_to_write_ = true;
-        gives_up_at_ = patience_.wait(parts_.clock.now());
+        gives_up_at_ = rate_timeout_.wait(parts_.clock.now());
         socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const auto& failed) {
-          self->patience_.waited(self->parts_.clock.now());
+          self->rate_timeout_.waited(self->parts_.clock.now());
           self->may_write(failed);
         });
         return false;
       }
       if (error) return refuse();
-      patience_.moved(bytes);
+      rate_timeout_.moved(bytes);
       written_bytes_ += bytes;
       turn_bytes_ += bytes;
     }
@@ -377,7 +378,7 @@ class ZmtpClient : public std::enable_shared_from_this<ZmtpClient> {
   Stage stage_ = Stage::greeting;
   const TimePoint ready_by_;
   TimePoint last_heard_;
-  http::Patience patience_;
+  http::RateTimeout rate_timeout_;
   std::optional<TimePoint> gives_up_at_;
 
   std::array<char, kReadBytes> room_;

@@ -50,7 +50,7 @@ void Connection::start() {
 void Connection::begin() {
   idle_since_ = shared_.clock.now();
   next_request();
-  if (!place_->attach(mailbox_)) give_way();
+  if (!place_->attach(mailbox_)) yield();
 }
 
 void Connection::run() {
@@ -269,7 +269,7 @@ void Connection::close_if_idle() {
   if (is_idle()) close();
 }
 
-void Connection::give_way() {
+void Connection::yield() {
   const bool works = place_->is_beyond_limit() ? state_ == State::handler : state_ != State::head;
   const bool is_asked = state_ == State::head && stream_.has_input();
   if (works || is_asked || session_->stays_open()) return place_->stay();
@@ -353,7 +353,7 @@ void Connection::wait_writable() {
   stream_.async_writable([self = shared_from_this()](const auto& error) {
     if (self->state_ == State::closed) return;
     self->deadline_.reset();
-    self->patience_.waited(self->shared_.clock.now());
+    self->rate_timeout_.waited(self->shared_.clock.now());
     if (error) return self->close();
     self->run();
   });
@@ -363,8 +363,8 @@ void Connection::on_input(const boost::system::error_code& error, std::size_t by
   if (state_ == State::closed) return;
   if (state_ != State::linger) deadline_.reset();
   if (state_ != State::head) {
-    patience_.waited(shared_.clock.now());
-    patience_.moved(bytes);
+    rate_timeout_.waited(shared_.clock.now());
+    rate_timeout_.moved(bytes);
   }
   moved_this_turn_ = 0;
   const bool expired = std::exchange(expired_, false);
@@ -385,14 +385,14 @@ void Connection::on_input(const boost::system::error_code& error, std::size_t by
 }
 
 void Connection::begin_body() {
-  patience_.begin({.grace_ms = shared_.limits.body_timeout_ms,
-                   .least_rate_bytes_per_s = shared_.limits.least_rate_bytes_per_s});
+  rate_timeout_.begin({.grace_ms = shared_.limits.body_timeout_ms,
+                       .least_rate_bytes_per_s = shared_.limits.least_rate_bytes_per_s});
 }
 
 void Connection::wait_for_body() {
   const TimePoint now = shared_.clock.now();
   place_->waits(WaitsFor::bytes, now);
-  deadline_ = patience_.wait(now);
+  deadline_ = rate_timeout_.wait(now);
 }
 
 void Connection::set_deadline(std::uint32_t timeout_ms) {
@@ -400,7 +400,7 @@ void Connection::set_deadline(std::uint32_t timeout_ms) {
 }
 
 bool Connection::turn_used_up(std::size_t bytes) {
-  patience_.moved(bytes);
+  rate_timeout_.moved(bytes);
   moved_this_turn_ += bytes;
   if (moved_this_turn_ < kTurnBytes) return false;
   moved_this_turn_ = 0;

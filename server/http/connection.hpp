@@ -17,8 +17,8 @@
 #include "server/http/iov_cursor.hpp"
 #include "server/http/mailbox.hpp"
 #include "server/http/message.hpp"
-#include "server/http/patience.hpp"
 #include "server/http/places.hpp"
+#include "server/http/rate_timeout.hpp"
 #include "server/http/request_parser.hpp"
 #include "server/http/response_head.hpp"
 #include "server/http/stream.hpp"
@@ -75,7 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Ends a wait past its deadline, and closes if the client is gone.
   void expire(TimePoint now);
   // Closes to make room for another connection, unless it is busy.
-  void give_way();
+  void yield();
   void close_if_idle();
   // Sends the held answer.
   void send_held();
@@ -182,7 +182,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool asked_ = false;    // has begun a request before
   bool expired_ = false;  // the deadline has passed and the wait was cancelled
   std::optional<TimePoint> deadline_;
-  Patience patience_;
+  RateTimeout rate_timeout_;
   TimePoint idle_since_;
   std::uint64_t moved_this_turn_ = 0;  // bytes
 

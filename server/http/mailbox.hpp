@@ -22,7 +22,7 @@ class Mailbox {
   template <class T>
   static void bring(std::shared_ptr<Mailbox> to, std::optional<T> value) noexcept;
   // Asks the connection to make room for another, unless it is busy by then.
-  static void give_way(std::shared_ptr<Mailbox> to) noexcept;
+  static void yield(std::shared_ptr<Mailbox> to) noexcept;
 
   // Only for the connection:
   // True if an answer was lost for lack of memory.

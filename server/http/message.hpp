@@ -15,7 +15,7 @@
 #include "base/passed_files.hpp"
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
-#include "server/http/answer.hpp"
+#include "server/http/http_answer.hpp"
 
 // Interface between the HTTP machinery (connections, parsing, timeouts) and what answers requests.
 // Independent of Boost.

@@ -42,7 +42,7 @@ Place::Moved Place::move_within_limit(TimePoint now) {
     ++places_.within_;
     beyond_limit_ = false;
   }
-  if (other != nullptr) Mailbox::give_way(std::move(other));
+  if (other != nullptr) Mailbox::yield(std::move(other));
   return Moved::yes;
 }
 
@@ -79,7 +79,7 @@ Places::Taken Places::take(TimePoint now) {
     }
   }
   for (auto& other : others) {
-    if (other != nullptr) Mailbox::give_way(std::move(other));
+    if (other != nullptr) Mailbox::yield(std::move(other));
   }
   if (none) refused_.fetch_add(1, std::memory_order_relaxed);
   if (soon || none) return {.place = nullptr, .soon = soon};

@@ -30,7 +30,7 @@ class Place {
   Place& operator=(const Place&) = delete;
 
   // Only on the connection's thread:
-  // From now on give_way() requests go to `mailbox`. Returns false if one was made before.
+  // From now on yield() requests go to `mailbox`. Returns false if one was made before.
   bool attach(std::shared_ptr<Mailbox> mailbox);
   void waits(WaitsFor what, TimePoint since) {
     rank_.store(rank_of(what, since), std::memory_order_relaxed);

@@ -19,7 +19,7 @@
 #include "base/passed_files.hpp"
 #include "server/http/message.hpp"
 #include "server/http/passed_file_count.hpp"
-#include "server/http/tls.hpp"
+#include "server/http/server_tls.hpp"
 
 namespace cairn::http {
 

@@ -8,9 +8,9 @@ namespace cairn::routes {
 namespace {
 
 // Puts the open files sent with the request into the regions.
-Result<> take_files(AgentConfig& config, const Call& call) {
+Result<> take_files(EngineMemoryConfig& config, const Call& call) {
   for (std::size_t i = 0; i < config.regions.size(); ++i) {
-    AgentConfig::Part& part = config.regions[i];
+    EngineMemoryConfig::Part& part = config.regions[i];
     if (!part.descriptor) continue;
     auto file =
         passed_file(call, "regions[" + std::to_string(i) + "].descriptor", *part.descriptor);
@@ -20,17 +20,17 @@ Result<> take_files(AgentConfig& config, const Call& call) {
   return {};
 }
 
-Agent::Terms terms_of(const AgentBody& body, const Call& call) {
-  Agent::Terms terms{.holder = call.holder(),
-                     .lease_ms = body.lease_ms.value_or(Agents::kDefaultLeaseMs),
-                     .registered = call.registered()};
+EngineMemory::Terms terms_of(const EngineMemoryBody& body, const Call& call) {
+  EngineMemory::Terms terms{.holder = call.holder(),
+                            .lease_ms = body.lease_ms.value_or(EngineMemories::kDefaultLeaseMs),
+                            .registered = call.registered()};
   if (body.is_tethered() && call.connection != nullptr) terms.tether = *call.connection;
   return terms;
 }
 
-Result<AgentCopyBody> read_copy(const Service& service, const Call& call, AgentCopyKind kind) {
+Result<EngineCopyBody> read_copy(const Service& service, const Call& call, EngineCopyKind kind) {
   return read_body(call, max_values(service), [&service, kind](Fields& fields) {
-    return read_agent_copy(fields, kind, service.manager.options().max_blocks_per_request);
+    return read_engine_copy(fields, kind, service.manager.options().max_blocks_per_request);
   });
 }
 
@@ -44,7 +44,7 @@ void answer_transfer(Service& service, const Result<TransferId>& id, std::uint32
 
 }  // namespace
 
-void put_agent(Service& service, const Call& call, Reply reply) {
+void put_engine_memory(Service& service, const Call& call, Reply reply) {
   const std::string name(call.path[0]);
   if (!is_cache_name(name)) {
     return reply.error({ErrorCode::malformed,
@@ -52,64 +52,66 @@ void put_agent(Service& service, const Call& call, Reply reply) {
                             "'; it is written as a cache's: " + std::string(kCacheNameRule)});
   }
   auto body = read_body(call, kMaxDocumentValues,
-                        [&name](Fields& fields) { return read_agent_body(fields, name); });
+                        [&name](Fields& fields) { return read_engine_memory_body(fields, name); });
   if (!body) return reply.error(body.error());
   if (auto taken = take_files(body->config, call); !taken) return reply.error(taken.error());
-  Agent::Terms terms = terms_of(*body, call);
+  EngineMemory::Terms terms = terms_of(*body, call);
   answer_on(service.admin, std::move(reply),
             [&service, config = std::move(body->config), terms = std::move(terms)](Reply& answer) {
-              const auto registered = service.manager.agents().put(config, terms);
+              const auto registered = service.manager.engine_memories().put(config, terms);
               if (!registered) return answer.error(registered.error());
-              const ordered_json told = agent_info_body(registered->agent, true);
-              if (!registered->is_new) return answer.document(200, told);
+              const ordered_json registered_body = engine_memory_body(registered->memory, true);
+              if (!registered->is_new) return answer.document(200, registered_body);
               service.log.info("an agent is registered", {{"agent", config.name}});
-              answer.located(201, "/v1/agents/" + config.name, told);
+              answer.located(201, "/v1/agents/" + config.name, registered_body);
             });
 }
 
-void list_agents(Service& service, const Call& call, Reply reply) {
-  ordered_json agents = ordered_json::array();
-  for (const AgentInfo& info : service.manager.agents().list(call.holder(), call.is_admin())) {
-    agents.push_back(agent_info_body(info, false));
+void list_engine_memories(Service& service, const Call& call, Reply reply) {
+  ordered_json engine_memories = ordered_json::array();
+  for (const EngineMemoryInfo& info :
+       service.manager.engine_memories().list(call.holder(), call.is_admin())) {
+    engine_memories.push_back(engine_memory_body(info, false));
   }
-  reply.document(200, {{"agents", std::move(agents)}});
+  reply.document(200, {{"agents", std::move(engine_memories)}});
 }
 
-void get_agent(Service& service, const Call& call, Reply reply) {
-  const auto info = service.manager.agents().find(call.path[0], call.holder(), call.is_admin());
+void get_engine_memory(Service& service, const Call& call, Reply reply) {
+  const auto info =
+      service.manager.engine_memories().find(call.path[0], call.holder(), call.is_admin());
   if (!info) return reply.error(info.error());
-  reply.document(200, agent_info_body(*info, false));
+  reply.document(200, engine_memory_body(*info, false));
 }
 
-void delete_agent(Service& service, const Call& call, Reply reply) {
+void delete_engine_memory(Service& service, const Call& call, Reply reply) {
   // On `admin`, because it frees memory.
   answer_on(service.admin, std::move(reply),
             [&service, name = std::string(call.path[0]), holder = call.holder(),
              sees_all = call.is_admin()](Reply& answer) {
               auto shared = std::make_shared<Reply>(std::move(answer));
-              auto removed = service.manager.agents().remove(name, holder, sees_all,
-                                                             [shared] { shared->empty(204); });
+              auto removed = service.manager.engine_memories().remove(
+                  name, holder, sees_all, [shared] { shared->empty(204); });
               if (!removed) shared->error(removed.error());
             });
 }
 
-void load_to_agent(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
-  auto body = read_copy(service, call, AgentCopyKind::load);
+void load_to_engine(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  auto body = read_copy(service, call, EngineCopyKind::load);
   if (!body) return reply.error(body.error());
-  const auto id = service.manager.agents().load(body->agent, call.holder(),
-                                                {.cache = std::move(cache),
-                                                 .agent = {},
-                                                 .keys = std::move(body->keys),
-                                                 .blocks = std::move(body->blocks),
-                                                 .pins = call.pins()});
+  const auto id = service.manager.engine_memories().load(body->memory, call.holder(),
+                                                         {.cache = std::move(cache),
+                                                          .memory = {},
+                                                          .keys = std::move(body->keys),
+                                                          .blocks = std::move(body->blocks),
+                                                          .pins = call.pins()});
   answer_transfer(service, id, body->wait_ms, std::move(reply));
 }
 
-void store_from_agent(Service& service, const Call& call, std::shared_ptr<Cache> cache,
-                      Reply reply) {
-  auto body = read_copy(service, call, AgentCopyKind::store);
+void store_from_engine(Service& service, const Call& call, std::shared_ptr<Cache> cache,
+                       Reply reply) {
+  auto body = read_copy(service, call, EngineCopyKind::store);
   if (!body) return reply.error(body.error());
-  AgentStoreRequest request;
+  EngineStoreRequest request;
   request.cache = std::move(cache);
   request.keys = std::move(body->keys);
   request.blocks = std::move(body->blocks);
@@ -118,7 +120,7 @@ void store_from_agent(Service& service, const Call& call, std::shared_ptr<Cache>
   request.quota = call.quota();
   request.pins = call.pins();
   request.holder = call.holder();
-  const auto id = service.manager.agents().store(body->agent, std::move(request));
+  const auto id = service.manager.engine_memories().store(body->memory, std::move(request));
   answer_transfer(service, id, body->wait_ms, std::move(reply));
 }
 

@@ -1,7 +1,7 @@
 #include "blockmgr/index/cache_name.hpp"
 #include "server/codec/cache_body.hpp"
 #include "server/codec/ids.hpp"
-#include "server/codec/tier_memory.hpp"
+#include "server/codec/tier_memory_body.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 
@@ -126,7 +126,7 @@ void export_tier(Service& service, const Call& call, std::shared_ptr<Cache> cach
               if (file != nullptr) memory->descriptor = 0;
               service.log.debug("tier exported",
                                 {{"cache", cache->config().name}, {"tier", to_string(tier)}});
-              tell_memory(answer, cache->memory_id());
+              add_memory_id(answer, cache->memory_id());
               answer.document(200, tier_memory_body(*memory), std::move(file));
             });
 }

@@ -48,7 +48,7 @@ Result<PassedFiles::value_type> passed_file(const Call& call, std::string_view f
                    "socket only (--unix), by a process of the server's user"};
 }
 
-void tell_memory(Reply& reply, std::uint64_t memory_id) {
+void add_memory_id(Reply& reply, std::uint64_t memory_id) {
   reply.add_header("Cairn-Memory", to_hex(std::as_bytes(std::span(&memory_id, 1))));
 }
 

@@ -46,7 +46,7 @@ Result<PassedFiles::value_type> passed_file(const Call& call, std::string_view f
 std::string cache_path(std::string_view name);
 // Adds the id of the memory that the response's handles refer to. A client that has mapped a tier
 // must map it again when the id changes.
-void tell_memory(Reply& reply, std::uint64_t memory_id);
+void add_memory_id(Reply& reply, std::uint64_t memory_id);
 // Error: unknown_tier if the cache does not have it.
 Result<> check_tier(const Cache& cache, Tier tier);
 // Error: forbidden if the caller lacks the role. For routes where only some requests need it.

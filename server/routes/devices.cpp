@@ -26,7 +26,7 @@ ordered_json allocator_body(const NamedAllocator& allocator) {
 
 std::vector<NamedAllocator> all_allocators(const Service& service) {
   std::vector<NamedAllocator> all = service.manager.allocators();
-  for (NamedAllocator& one : service.engine.allocators()) all.push_back(std::move(one));
+  for (NamedAllocator& one : service.scheduler.allocators()) all.push_back(std::move(one));
   return all;
 }
 
@@ -82,7 +82,7 @@ void empty_device_cache(Service& service, const Call& call, Reply reply) {
   // On `admin`, because it waits for the device's streams.
   answer_on(service.admin, std::move(reply),
             [&service, device = std::move(*device)](Reply& answer) {
-              const auto freed_bytes = service.engine.empty_cache(device.id);
+              const auto freed_bytes = service.scheduler.empty_cache(device.id);
               if (!freed_bytes) return answer.error(freed_bytes.error());
               ordered_json body = {{"freed_bytes", *freed_bytes}};
               body.update(device_body(service, device, all_allocators(service)));
@@ -95,7 +95,7 @@ void reset_device_peaks(Service& service, const Call& call, Reply reply) {
   if (!device) return reply.error(device.error());
   answer_on(service.admin, std::move(reply),
             [&service, device = std::move(*device)](Reply& answer) {
-              if (auto reset = service.engine.reset_peaks(device.id); !reset) {
+              if (auto reset = service.scheduler.reset_peaks(device.id); !reset) {
                 return answer.error(reset.error());
               }
               service.manager.reset_peaks(device.id);

@@ -40,30 +40,30 @@ GroupJoin read_join(Fields& fields) {
   return join;
 }
 
-struct ShareBody {
+struct CollectiveBody {
   std::string cache = {};
-  ShareRequest request;
+  CollectiveRequest request;
   std::uint32_t wait_ms = 0;
 };
 
-ShareBody read_share(Fields& fields, ShareKind kind, std::size_t max_keys) {
-  ShareBody body;
+CollectiveBody read_share(Fields& fields, CollectiveKind kind, std::size_t max_keys) {
+  CollectiveBody body;
   body.request.kind = kind;
   body.cache = fields.string("cache");
   body.request.keys = read_keys(fields, "keys", max_keys);
-  if (kind == ShareKind::send || kind == ShareKind::recv) {
+  if (kind == CollectiveKind::send || kind == CollectiveKind::recv) {
     body.request.other = static_cast<std::uint32_t>(fields.number("peer", kAnyU32));
-  } else if (kind == ShareKind::broadcast) {
+  } else if (kind == CollectiveKind::broadcast) {
     body.request.other = static_cast<std::uint32_t>(fields.number("root", kAnyU32));
   }
-  if (kind != ShareKind::agree && kind != ShareKind::send) {
+  if (kind != CollectiveKind::agree && kind != CollectiveKind::send) {
     body.request.tier = read_optional_tier(fields, "tier");
   }
   body.wait_ms = read_wait_ms(fields);
   return body;
 }
 
-void share(Service& service, const Call& call, ShareKind kind, Reply reply) {
+void share(Service& service, const Call& call, CollectiveKind kind, Reply reply) {
   auto body = read_body(call, max_values(service), [&service, kind](Fields& fields) {
     return read_share(fields, kind, service.manager.options().max_blocks_per_request);
   });
@@ -99,7 +99,8 @@ std::vector<std::int64_t> read_values(Fields& fields, std::size_t max_values) {
   }
   for (const json& item : *list) {
     const std::string at = path + "[" + std::to_string(values.size()) + "]";
-    const auto value = read_signed(item, at, {-kMaxShareValue, kMaxShareValue}, fields.errors());
+    const auto value =
+        read_signed(item, at, {-kMaxCollectiveValue, kMaxCollectiveValue}, fields.errors());
     if (!value) return values;
     values.push_back(*value);
   }
@@ -147,20 +148,20 @@ void leave_group(Service& service, const Call& call, Reply reply) {
 }
 
 void group_send(Service& service, const Call& call, Reply reply) {
-  share(service, call, ShareKind::send, std::move(reply));
+  share(service, call, CollectiveKind::send, std::move(reply));
 }
 void group_recv(Service& service, const Call& call, Reply reply) {
-  share(service, call, ShareKind::recv, std::move(reply));
+  share(service, call, CollectiveKind::recv, std::move(reply));
 }
 void group_broadcast(Service& service, const Call& call, Reply reply) {
-  share(service, call, ShareKind::broadcast, std::move(reply));
+  share(service, call, CollectiveKind::broadcast, std::move(reply));
 }
 void group_all_gather(Service& service, const Call& call, Reply reply) {
-  share(service, call, ShareKind::all_gather, std::move(reply));
+  share(service, call, CollectiveKind::all_gather, std::move(reply));
 }
 void group_all_reduce(Service& service, const Call& call, Reply reply) {
   auto body = read_body(call, max_values(service), [&service](Fields& fields) {
-    ShareBody read{.request = {.kind = ShareKind::all_reduce}};
+    CollectiveBody read{.request = {.kind = CollectiveKind::all_reduce}};
     read.request.values = read_values(fields, service.manager.groups().options().max_values);
     read.request.reduction = kReductions[fields.word("op", kReductionWords)];
     read.wait_ms = read_wait_ms(fields);
@@ -173,7 +174,7 @@ void group_all_reduce(Service& service, const Call& call, Reply reply) {
                     std::move(reply));
 }
 void group_agree(Service& service, const Call& call, Reply reply) {
-  share(service, call, ShareKind::agree, std::move(reply));
+  share(service, call, CollectiveKind::agree, std::move(reply));
 }
 
 }  // namespace cairn::routes

@@ -75,12 +75,12 @@ void group_all_gather(Service&, const Call&, Reply);
 void group_agree(Service&, const Call&, Reply);
 void group_all_reduce(Service&, const Call&, Reply);
 // agents.cpp
-void put_agent(Service&, const Call&, Reply);
-void list_agents(Service&, const Call&, Reply);
-void get_agent(Service&, const Call&, Reply);
-void delete_agent(Service&, const Call&, Reply);
-void load_to_agent(Service&, const Call&, std::shared_ptr<Cache>, Reply);
-void store_from_agent(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void put_engine_memory(Service&, const Call&, Reply);
+void list_engine_memories(Service&, const Call&, Reply);
+void get_engine_memory(Service&, const Call&, Reply);
+void delete_engine_memory(Service&, const Call&, Reply);
+void load_to_engine(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void store_from_engine(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // devices.cpp
 void list_devices(Service&, const Call&, Reply);
 void empty_device_cache(Service&, const Call&, Reply);

@@ -1,6 +1,6 @@
 // Hints about blocks that the client does not use now.
 #include "server/codec/dom_blocks.hpp"
-#include "server/codec/reuse_hint.hpp"
+#include "server/codec/reuse_hint_body.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 
@@ -44,10 +44,10 @@ void hints(Service& service, const Call& call, std::shared_ptr<Cache> cache, Rep
   } else {
     request.session = body->hint.session;
   }
-  const auto told = cache->hint(request);
-  if (!told) return reply.error(told.error());
-  reply.document(200,
-                 {{"blocks", told->blocks}, {"shared", told->shared}, {"missing", told->missing}});
+  const auto hinted = cache->hint(request);
+  if (!hinted) return reply.error(hinted.error());
+  reply.document(
+      200, {{"blocks", hinted->blocks}, {"shared", hinted->shared}, {"missing", hinted->missing}});
 }
 
 }  // namespace cairn::routes

@@ -68,7 +68,7 @@ ordered_json pools_body(const Service& service) {
   return pools;
 }
 
-ordered_json nodes_body(const std::vector<SharedStoreStats::Node>& all) {
+ordered_json nodes_body(const std::vector<RemoteStoreStats::Node>& all) {
   ordered_json nodes = ordered_json::array();
   for (const auto& node : all) {
     nodes.push_back({{"address", node.address},
@@ -82,7 +82,7 @@ ordered_json nodes_body(const std::vector<SharedStoreStats::Node>& all) {
 // Returns null without a shared store. A node's last error never contains credentials.
 ordered_json shared_body(const Service& service) {
   if (service.shared == nullptr) return nullptr;
-  const SharedStoreStats stats = service.shared->store_stats();
+  const RemoteStoreStats stats = service.shared->store_stats();
   return {{"store", "redis"},
           {"ready", stats.is_ready},
           {"same_url", service.shared->same_url()},
@@ -113,7 +113,7 @@ ordered_json unmade_body(const UnmadeCaches& unmade) {
 ordered_json system_body(const Service& service) {
   const http::HttpServerStats http = service.http_stats();
   const auto transfers = service.manager.transfer_counts();
-  const TransferEngineStats engine = service.engine.stats();
+  const TransferSchedulerStats scheduler = service.scheduler.stats();
   const auto lost = service.runtime.lost();
   return {{"version", kVersion},
           {"build",
@@ -137,9 +137,9 @@ ordered_json system_body(const Service& service) {
           {"shared", shared_body(service)},
           {"transfers", {{"queued", transfers.queued}, {"running", transfers.running}}},
           {"engine",
-           {{"queued", engine.queued},
-            {"running", engine.running},
-            {"bytes_moved", engine.bytes_moved}}},
+           {{"queued", scheduler.queued},
+            {"running", scheduler.running},
+            {"bytes_moved", scheduler.bytes_moved}}},
           {"http",
            {{"connections", http.connections_open},
             {"received_bytes", http.bytes_received},

@@ -67,7 +67,7 @@ void allocate(Service& service, const Call& call, std::shared_ptr<Cache> cache, 
   cache->allocate(request, [reply = std::move(reply), packed = call.style.form.bytes,
                             memory_id = cache->memory_id()](Result<Allocation> allocation) mutable {
     if (!allocation) return reply.error(allocation.error());
-    tell_memory(reply, memory_id);
+    add_memory_id(reply, memory_id);
     if (!packed) return reply.text(200, allocation_text(*allocation));
     reply.bytes(
         packed_blocks(allocation->lease, allocation->expires_at_unix_ms, allocation->blocks));

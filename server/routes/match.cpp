@@ -4,7 +4,7 @@
 #include "blockmgr/cache/held_lease.hpp"
 #include "server/codec/answers.hpp"
 #include "server/codec/hot_json.hpp"
-#include "server/codec/reuse_hint.hpp"
+#include "server/codec/reuse_hint_body.hpp"
 #include "server/codec/token_keys.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
@@ -70,11 +70,11 @@ std::vector<BlockKey> owned(std::span<const KeyView> keys) {
 
 // A packed response has no room for the id of the transfer.
 void answer_match(const Cache& cache, bool packed, const MatchAnswer& answer, Reply& reply) {
-  tell_memory(reply, cache.memory_id());
+  add_memory_id(reply, cache.memory_id());
   if (!packed) return reply.text(200, match_text(answer));
   const MatchResult& result = answer.result;
   reply.bytes(packed_blocks(result.lease, result.expires_at_unix_ms, result.blocks,
-                            answer.shared_blocks.value_or(0)));
+                            answer.remote_blocks.value_or(0)));
 }
 
 // Where the stored prefix of the keys is now. Pins it only for this call; does not count as a use.
@@ -130,11 +130,11 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
 }
 
 // A match on a cache with a shared tier, from its local part to its response.
-struct SharedMatch {
+struct RemoteMatch {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys;
   MatchResult result;
-  std::uint64_t shared_blocks = 0;
+  std::uint64_t remote_blocks = 0;
   std::optional<TransferId> transfer = {};
   std::optional<std::uint32_t> lease_ms = {};
   std::shared_ptr<LeaseQuota> pins = {};
@@ -150,13 +150,13 @@ struct SharedMatch {
                   .result = result,
                   .with_transfer = true,
                   .transfer = transfer,
-                  .shared_blocks = shared_blocks},
+                  .remote_blocks = remote_blocks},
                  reply);
   }
   // After a fetch more of the keys may be stored: adds them to the lease. Not counted as a new
   // match.
   void find_again() {
-    const std::size_t known = result.blocks.size() + shared_blocks;
+    const std::size_t known = result.blocks.size() + remote_blocks;
     if (lease_ms == 0) {
       result.blocks = blocks_now(*cache, views_of(0, known), holder);
     } else if (const auto joined = join(known);
@@ -166,7 +166,7 @@ struct SharedMatch {
       result = {};
       static_cast<void>(join(known));
     }
-    shared_blocks = known - std::min(known, result.blocks.size());
+    remote_blocks = known - std::min(known, result.blocks.size());
     answer();
   }
 
@@ -215,10 +215,10 @@ void wait_for_all(TransferWaits& waits, const std::vector<TransferId>& transfers
   waiting->end_one();
 }
 
-void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cache>& cache,
+void match_remote(Service& service, const Call& call, const std::shared_ptr<Cache>& cache,
                   const MatchBody& body, std::span<const KeyView> keys, const MatchResult& result,
                   Reply reply) {
-  auto match = std::make_shared<SharedMatch>(SharedMatch{.cache = cache,
+  auto match = std::make_shared<RemoteMatch>(RemoteMatch{.cache = cache,
                                                          .keys = owned(keys),
                                                          .result = result,
                                                          .lease_ms = body.lease_ms,
@@ -229,10 +229,10 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
                                                          .reply = std::move(reply)});
   const std::size_t here = result.blocks.size();
   const auto looked = [&service, match, wait_ms = body.wait_ms,
-                       missing = keys.size() - here](const SharedTier::Beyond& beyond) {
+                       missing = keys.size() - here](const RemoteTier::Beyond& beyond) {
     match->cache->count_beyond(
-        {.shared_blocks = beyond.blocks, .missed_blocks = missing - beyond.blocks});
-    match->shared_blocks = beyond.blocks;
+        {.remote_blocks = beyond.blocks, .missed_blocks = missing - beyond.blocks});
+    match->remote_blocks = beyond.blocks;
     if (!beyond.transfers.empty()) match->transfer = beyond.transfers.back();
     if (match->transfer && wait_ms > 0) {
       return wait_for_all(service.waits, beyond.transfers, wait_ms,
@@ -245,11 +245,11 @@ void match_beyond(Service& service, const Call& call, const std::shared_ptr<Cach
   if (tier == nullptr || !body.shared) return looked({});
   tier->matched(keys.first(here));
   // Fetched blocks evict others, as a transfer does.
-  tier->look_beyond({.keys = keys.subspan(here),
-                     .to = tier->default_tier(),
-                     .quota = call.quota(),
-                     .fetches = check_role(call, Role::write).has_value()},
-                    looked);
+  tier->probe_remote({.keys = keys.subspan(here),
+                      .to = tier->default_tier(),
+                      .quota = call.quota(),
+                      .fetches = check_role(call, Role::write).has_value()},
+                     looked);
 }
 
 void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache, Scratch& scratch,
@@ -275,7 +275,7 @@ void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache
     return reply.error(matched.error());
   }
   if (cache->config().shared && !body.onboard) {
-    return match_beyond(service, call, cache, body, keys, result, std::move(reply));
+    return match_remote(service, call, cache, body, keys, result, std::move(reply));
   }
   if (cache->config().shared) {
     cache->count_beyond({.missed_blocks = keys.size() - result.blocks.size()});

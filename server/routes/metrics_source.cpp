@@ -14,7 +14,7 @@ std::vector<NamedAllocator> allocators_of(const Service& service) {
   const auto add = [&allocators](std::vector<NamedAllocator> more) {
     for (NamedAllocator& one : more) allocators.push_back(std::move(one));
   };
-  add(service.engine.allocators());
+  add(service.scheduler.allocators());
   if (const http::HttpServer* server = service.http.load()) add(server->allocators());
   return allocators;
 }
@@ -30,41 +30,42 @@ std::string collect_metrics(const Service& service) {
     const http::BodyMemory::Sizes sizes = server->bodies().sizes();
     bodies = {.current = sizes.current, .peak = sizes.peak};
   }
-  std::optional<SharedStats> shared;
+  std::optional<RemoteStats> shared;
   if (service.shared != nullptr) {
-    shared = SharedStats{.store = service.shared->store_stats(),
+    shared = RemoteStats{.store = service.shared->store_stats(),
                          .peers = service.shared->peer_stats(),
                          .tiers = service.shared->stats(),
                          .missed_events = service.shared->missed_events(),
                          .same_url = service.shared->same_url().size()};
   }
-  return metrics_text({.version = kVersion,
-                       .runtime = service.runtime.name(),
-                       .devices = service.runtime.devices().size(),
-                       .devices_left_out = service.runtime.left_out().size(),
-                       .ready = check_ready(service.phase, service.runtime, service.unmade).has_value(),
-                       .caches = caches,
-                       .totals = service.manager.totals(),
-                       .engine = service.engine.stats(),
-                       .allocators = allocators,
-                       .groups = service.manager.groups().stats(),
-                       .agents = service.manager.agents().stats(),
-                       .shared = shared ? &*shared : nullptr,
-                       .damaged_descriptions = service.catalog.damaged(),
-                       .memory_shortages = service.reserve.shortages(),
-                       .log_dropped = service.log.dropped(),
-                       .log_left_out = service.log.left_out(),
-                       .http = service.counters,
-                       .connections = {.open = http.connections_open,
-                                       .accepted = http.connections_accepted,
-                                       .refused = http.connections_refused,
-                                       .received_bytes = http.bytes_received,
-                                       .sent_bytes = http.bytes_sent},
-                       .bodies = bodies,
-                       .mapped = {.mapped_files = mapped.mapped_files,
-                                  .files_on_heap = mapped.files_on_heap,
-                                  .released_bytes = mapped.released_bytes,
-                                  .refused_advice = mapped.refused_advice}});
+  return metrics_text(
+      {.version = kVersion,
+       .runtime = service.runtime.name(),
+       .devices = service.runtime.devices().size(),
+       .devices_left_out = service.runtime.left_out().size(),
+       .ready = check_ready(service.phase, service.runtime, service.unmade).has_value(),
+       .caches = caches,
+       .totals = service.manager.totals(),
+       .scheduler = service.scheduler.stats(),
+       .allocators = allocators,
+       .groups = service.manager.groups().stats(),
+       .engine_memories = service.manager.engine_memories().stats(),
+       .shared = shared ? &*shared : nullptr,
+       .damaged_descriptions = service.catalog.damaged(),
+       .memory_shortages = service.reserve.shortages(),
+       .log_dropped = service.log.dropped(),
+       .log_left_out = service.log.left_out(),
+       .http = service.counters,
+       .connections = {.open = http.connections_open,
+                       .accepted = http.connections_accepted,
+                       .refused = http.connections_refused,
+                       .received_bytes = http.bytes_received,
+                       .sent_bytes = http.bytes_sent},
+       .bodies = bodies,
+       .mapped = {.mapped_files = mapped.mapped_files,
+                  .files_on_heap = mapped.files_on_heap,
+                  .released_bytes = mapped.released_bytes,
+                  .refused_advice = mapped.refused_advice}});
 }
 
 TrafficHistory::Counts traffic_counts(const Service& service) {
@@ -76,7 +77,7 @@ TrafficHistory::Counts traffic_counts(const Service& service) {
     const CacheStats stats = cache->stats();
     TrafficHistory::CacheCounts& of_cache =
         counts.caches.emplace_back(TrafficHistory::CacheCounts{.id = cache->memory_id()});
-    of_cache.found_blocks = stats.shared_hit_blocks;
+    of_cache.found_blocks = stats.remote_hit_blocks;
     for (const TierStats& tier : stats.tiers) of_cache.found_blocks += tier.hit_blocks;
     of_cache.asked_blocks = of_cache.found_blocks + stats.miss_blocks;
     for (std::size_t from = 0; from < kNumTiers; ++from) {

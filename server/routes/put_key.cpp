@@ -1,7 +1,7 @@
 #include "server/codec/answers.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"
-#include "server/codec/reuse_hint.hpp"
+#include "server/codec/reuse_hint_body.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/problem.hpp"

@@ -4,7 +4,7 @@
 
 #include "base/hash.hpp"
 #include "base/mutex.hpp"
-#include "blockmgr/shared/shared_context.hpp"
+#include "blockmgr/remote_tier/remote_context.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/ids.hpp"
 #include "server/http/body_buffer.hpp"
@@ -45,10 +45,10 @@ Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
 
 // A block for another server: its bytes, then the header that it would have in a shared store. The
 // checksum is computed as the bytes are handed out, so none are read twice.
-class SharedParts {
+class RemoteParts {
  public:
   // Looks up the parent now: a block read from disk is no longer pinned afterwards.
-  SharedParts(const ReadRequest& request, const BlockKey& key, BlockReader& reader,
+  RemoteParts(const ReadRequest& request, const BlockKey& key, BlockReader& reader,
               std::span<const iovec> bytes)
       : reader_(reader),
         left_(bytes.begin(), bytes.end()),
@@ -82,7 +82,7 @@ class SharedParts {
       block_.checksum = hash_->value();
       reader_.keep_checksum(block_.checksum);
     }
-    header_ = write_shared_header(fingerprint_, block_);
+    header_ = write_remote_header(fingerprint_, block_);
     return {header_.data(), header_.size()};
   }
 
@@ -90,10 +90,10 @@ class SharedParts {
   BlockReader& reader_;
   std::vector<iovec> left_;
   std::size_t next_ = 0;  // index in left_
-  SharedBlock block_;
+  RemoteBlock block_;
   const std::uint64_t fingerprint_;
   std::optional<PiecewiseHash> hash_;  // nullopt: the checksum is known
-  SharedHeader header_{};
+  RemoteHeader header_{};
 };
 
 // The keys still to be sent, end to end. A slow client holds them for long, so they are in the
@@ -191,7 +191,7 @@ class PrefixDownload final : public http::Download {
     BlockKey key;
     std::vector<BlockReader> readers;       // the last one is used; failed ones stay
     std::optional<Pieces> pieces;           // guarded by the queue's mutex
-    std::optional<SharedParts> parts = {};  // the rest to send to another server
+    std::optional<RemoteParts> parts = {};  // the rest to send to another server
   };
   struct Queue {
     ReadRequest request;
@@ -236,7 +236,7 @@ class PrefixDownload final : public http::Download {
       if (!queue.waiting || !queue.items.front().pieces) return;
       ready = std::move(queue.waiting);
       queue.waiting = {};
-      pieces = queue.request.is_shared ? gather_shared(queue) : gather(queue);
+      pieces = queue.request.is_shared ? gather_remote(queue) : gather(queue);
     }
     ready(std::move(pieces));
   }
@@ -256,7 +256,7 @@ class PrefixDownload final : public http::Download {
     return std::span<const iovec>(queue.gathered);
   }
 
-  static Pieces gather_shared(Queue& queue) {
+  static Pieces gather_remote(Queue& queue) {
     if (!*queue.items.front().pieces) return *queue.items.front().pieces;
     queue.gathered.clear();
     std::uint64_t bytes = 0;
@@ -288,7 +288,7 @@ bool is_server(const Call& call) { return call.is_admin() || call.caller->role()
 
 // The other server has the blocks under the same names only if this cache has them in that
 // namespace.
-Result<> check_shared(const Cache& cache, std::string_view name_space) {
+Result<> check_remote_tier(const Cache& cache, std::string_view name_space) {
   const CacheConfig& config = cache.config();
   if (config.shared && shared_namespace(config) == name_space) return {};
   return Error{ErrorCode::state_conflict, "shared is '" + std::string(name_space) + "'; cache " +
@@ -301,7 +301,7 @@ Result<ReadRequest> read_request(const Service& service, const Call& call,
   Query query(call.head.query);
   const auto name_space = query.text("shared");
   CAIRN_TRY(query.finish());
-  if (name_space) CAIRN_TRY(check_shared(*request.cache, *name_space));
+  if (name_space) CAIRN_TRY(check_remote_tier(*request.cache, *name_space));
   request.is_shared = name_space.has_value();
   request.is_lent = request.is_shared && is_server(call);
   if (request.is_shared) request.fingerprint = fingerprint_of(request.cache->config().shape);
@@ -342,7 +342,7 @@ void read_many(Service& service, const Call& call, std::shared_ptr<Cache> cache,
   response.content_type = kBytesType;
   response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
   if (!readers.empty()) {
-    const std::uint64_t header_bytes = request->is_shared ? kSharedHeaderBytes : 0;
+    const std::uint64_t header_bytes = request->is_shared ? kRemoteHeaderBytes : 0;
     response.download_bytes = readers.size() * (header_bytes + request->cache->block_bytes());
     const http::HttpServer* server = service.http.load();
     if (server == nullptr) {

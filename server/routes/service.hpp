@@ -13,7 +13,7 @@
 #include "base/memory_reserve.hpp"
 #include "base/task_threads.hpp"
 #include "blockmgr/block_manager.hpp"
-#include "blockmgr/shared/shared_tiers.hpp"
+#include "blockmgr/remote_tier/remote_tiers.hpp"
 #include "memory/device_runtime.hpp"
 #include "metrics/http_counters.hpp"
 #include "server/auth/caller.hpp"
@@ -30,7 +30,7 @@
 #include "server/routes/traffic_history.hpp"
 #include "server/routes/transfer_waits.hpp"
 #include "server/routing/router.hpp"
-#include "transport/engine/transfer_engine.hpp"
+#include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn {
 
@@ -38,7 +38,7 @@ namespace cairn {
 struct Service {
   BlockManager& manager;
   DeviceRuntime& runtime;
-  TransferEngine& engine;
+  TransferScheduler& scheduler;
   const Clock& clock;
   Logger& log;
   const MemoryReserve& reserve;
@@ -52,7 +52,7 @@ struct Service {
   const TrafficHistory& history;
   const SiteGate& sites;
   Gate* gate = nullptr;           // null: every caller may do everything
-  SharedTiers* shared = nullptr;  // null: there is no shared store
+  RemoteTiers* shared = nullptr;  // null: there is no shared store
   ApiLimits limits;
   std::string runtime_fallback = {};  // why a present GPU is not used; else empty
   std::int64_t started_at_unix_ms = 0;
@@ -73,7 +73,7 @@ struct Call {
   ReplyStyle style = {};
   std::shared_ptr<const Caller> caller = {};  // null: no token is needed
   // Held by the connection until it ends. Null only in tests.
-  const std::shared_ptr<AgentConnection>* connection = nullptr;
+  const std::shared_ptr<EngineConnection>* connection = nullptr;
   std::span<const std::byte> body = {};
   PassedFiles files = {};      // open files sent with the request, if the route takes them
   bool files_refused = false;  // more were sent, but there was no room for them

@@ -88,12 +88,12 @@ constexpr std::array kRoutes = {
     structured(write, post, "/v1/groups/{name}/agree", group_agree),
     structured(write, post, "/v1/groups/{name}/all_reduce", group_all_reduce),
 
-    structured(write, post, "/v1/caches/{cache}/load", load_to_agent),
-    structured(write, post, "/v1/caches/{cache}/store", store_from_agent),
-    filtered(with_files(structured(write, put, "/v1/agents/{name}", put_agent))),
-    filtered(plain(read, get, "/v1/agents", list_agents)),
-    filtered(plain(read, get, "/v1/agents/{name}", get_agent)),
-    filtered(plain(write, delete_, "/v1/agents/{name}", delete_agent)),
+    structured(write, post, "/v1/caches/{cache}/load", load_to_engine),
+    structured(write, post, "/v1/caches/{cache}/store", store_from_engine),
+    filtered(with_files(structured(write, put, "/v1/agents/{name}", put_engine_memory))),
+    filtered(plain(read, get, "/v1/agents", list_engine_memories)),
+    filtered(plain(read, get, "/v1/agents/{name}", get_engine_memory)),
+    filtered(plain(write, delete_, "/v1/agents/{name}", delete_engine_memory)),
 
     plain(read, get, "/v1/devices", list_devices),
     plain(admin, post, "/v1/devices/{id}/empty_cache", empty_device_cache),

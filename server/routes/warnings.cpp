@@ -42,7 +42,7 @@ const Kind& kind_of(std::string_view name) {
 }
 
 void add_nodes(std::vector<Warning>& all, std::string_view kind,
-               const std::vector<SharedStoreStats::Node>& nodes) {
+               const std::vector<RemoteStoreStats::Node>& nodes) {
   for (const auto& node : nodes) {
     if (!node.last_error.empty()) all.push_back({kind, node.address, node.last_error});
   }
@@ -91,15 +91,15 @@ void WarningLog::look(const std::vector<Warning>& now) {
   }
   for (const auto& [what, detail] : current) {
     const Kind& kind = kind_of(what.first);
-    if (kind.begins.empty() || told_.contains(what)) continue;
+    if (kind.begins.empty() || logged_.contains(what)) continue;
     log_.log(kind.level, kind.begins, {{"what", what.second}, {"why", detail}});
   }
-  for (const auto& [what, detail] : told_) {
+  for (const auto& [what, detail] : logged_) {
     const Kind& kind = kind_of(what.first);
     if (kind.ends.empty() || current.contains(what)) continue;
     log_.log(LogLevel::warning, kind.ends, {{"what", what.second}});
   }
-  told_ = std::move(current);
+  logged_ = std::move(current);
 }
 
 }  // namespace cairn

@@ -32,7 +32,7 @@ class WarningLog {
 
  private:
   Logger& log_;
-  std::map<std::pair<std::string_view, std::string>, std::string> told_;  // with their details
+  std::map<std::pair<std::string_view, std::string>, std::string> logged_;  // with their details
 };
 
 }  // namespace cairn

@@ -1,7 +1,7 @@
 #include "server/routes/write_header.hpp"
 
 #include "server/codec/dom_blocks.hpp"
-#include "server/codec/reuse_hint.hpp"
+#include "server/codec/reuse_hint_body.hpp"
 
 namespace cairn::routes {
 namespace {

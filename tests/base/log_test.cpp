@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <sstream>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -208,10 +208,10 @@ TEST_F(LogRates, OneReasonHasABurstAndThenARate) {
 
 TEST_F(LogRates, HowManyWereLeftOutIsTold) {
   refuse(kBurst + 77);
-  log_->tell_left_out();  // a second has not passed
+  log_->report_left_out();  // a second has not passed
   clock_.advance_ms(1'000);
-  log_->tell_left_out();
-  log_->tell_left_out();  // nothing more to tell
+  log_->report_left_out();
+  log_->report_left_out();  // nothing more to tell
   refuse(kPerSecond + 3);
   const auto all = lines();  // the end tells the rest
   EXPECT_EQ(count(all, "left out\""), 2);

@@ -22,7 +22,7 @@ class CacheCopies : public ::testing::Test {
   ~CacheCopies() override {
     gate_->open();
     rig_.manager.reset();
-    rig_.engine.reset();
+    rig_.scheduler.reset();
   }
   // Each its own prefix.
   void store(Cache& cache, const std::vector<BlockKey>& list, Tier tier = Tier::pinned) {
@@ -54,7 +54,7 @@ class CacheCopies : public ::testing::Test {
         .value();
   }
   TransferStatus ended(TransferId id) {
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     return rig_.manager->transfer(id).value();
   }
   TransferStatus copy(const std::shared_ptr<Cache>& into, std::vector<BlockKey> list, Tier to) {

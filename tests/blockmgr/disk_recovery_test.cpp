@@ -72,7 +72,7 @@ class DiskRecovery : public DiskRestart {
   }
   // The server that runs now is killed, and the next starts over what it left.
   void crash_again() {
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     auto next = std::make_unique<fakes::TempDir>();
     std::filesystem::copy(copy_->path(), next->path(), std::filesystem::copy_options::recursive);
     back_.reset();
@@ -82,7 +82,7 @@ class DiskRecovery : public DiskRestart {
   std::filesystem::path slots() const { return copy_->path() / "disk/test"; }
 };
 
-// A movement's header and block are one write, of which a kill may leave the beginning.
+// A transfer's header and block are one write, of which a kill may leave the beginning.
 TEST_F(DiskRecovery, AHeaderWhoseBlockIsNotWholeHidesNoneThatIs) {
   put(keys(1, 3));
   crash();
@@ -159,7 +159,7 @@ TEST_F(DiskRecovery, OfTwoCommitsOfAKeyAtOnceTheFirstIsTheOneThatStays) {
                      status = done.value().front();
                    });
   }
-  rig_.engine->wait_idle();
+  rig_.scheduler->wait_idle();
   EXPECT_EQ(statuses[0], CommitStatus::committed);
   EXPECT_EQ(statuses[1], CommitStatus::duplicate);
   EXPECT_EQ(statuses[2], CommitStatus::duplicate);
@@ -182,7 +182,7 @@ void expect_there_without_index(Rig& rig, const CacheConfig& config, std::uint64
   }
   BlockManagerOptions options = by_hand();
   options.data_dir = copy.path();
-  BlockManager after(*rig.runtime, *rig.engine, rig.clock, *rig.log, options);
+  BlockManager after(*rig.runtime, *rig.scheduler, rig.clock, *rig.log, options);
   const auto back = after.create_cache(config).value().cache;
   EXPECT_EQ(rig.read(*back, key(number)).value(), bytes_of(key(number)));
 }
@@ -261,7 +261,7 @@ TEST(CommitHeaders, ABlockWhoseKeyAnotherCommitHasTakenIsNamedByItsHeader) {
     const auto one = test.rig->commit(
         *test.cache, first.lease,
         {{.handle = first.blocks[0], .key = key(1)}, {.handle = first.blocks[1], .key = key(20)}});
-    test.rig->engine->wait_idle();
+    test.rig->scheduler->wait_idle();
     // Which of them comes first is open.
     EXPECT_NE(one.value().front(), other->value().front());
     ASSERT_TRUE(test.cache->release(first.lease));
@@ -386,8 +386,8 @@ TEST_F(DiskRecovery, ACacheWhoseLogCannotBeMadeIsThereOnceItCan) {
   std::filesystem::create_directory(log);
   BlockManagerOptions options = by_hand();
   options.data_dir = copy_->path();
-  after_ =
-      std::make_unique<BlockManager>(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+  after_ = std::make_unique<BlockManager>(*rig_.runtime, *rig_.scheduler, rig_.clock, *rig_.log,
+                                          options);
   const auto refused = after_->create_cache(config_);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("test~log.3"));
@@ -475,7 +475,7 @@ TEST(UnfinishedSlotFiles, AreRemovedAtTheNextStart) {
   BlockManagerOptions options = by_hand();
   options.data_dir = folder.path();
   Rig rig;
-  BlockManager manager(*rig.runtime, *rig.engine, rig.clock, *rig.log, options);
+  BlockManager manager(*rig.runtime, *rig.scheduler, rig.clock, *rig.log, options);
   EXPECT_FALSE(std::filesystem::exists(zeros));
   EXPECT_FALSE(std::filesystem::exists(labelled));
   for (const auto& other : others) EXPECT_TRUE(std::filesystem::exists(other)) << other;

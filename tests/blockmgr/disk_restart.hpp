@@ -23,7 +23,7 @@ class DiskRestart : public ::testing::Test {
 
   // The server is killed now. Its folder's copy, for damage; restart() starts over it.
   std::filesystem::path crash() {
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     copy_ = std::make_unique<fakes::TempDir>();
     std::filesystem::copy(rig_.dir.path(), copy_->path(),
                           std::filesystem::copy_options::recursive |
@@ -34,8 +34,8 @@ class DiskRestart : public ::testing::Test {
     after_.reset();
     BlockManagerOptions options = by_hand();
     options.data_dir = copy_->path();
-    after_ =
-        std::make_unique<BlockManager>(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+    after_ = std::make_unique<BlockManager>(*rig_.runtime, *rig_.scheduler, rig_.clock, *rig_.log,
+                                            options);
     back_ = after_->create_cache(config_).value().cache;
   }
   void crash_and_restart() {

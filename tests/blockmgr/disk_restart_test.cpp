@@ -243,7 +243,7 @@ TEST_F(DiskRestart, ALogThatIsGoneIsMissed) {
   ASSERT_TRUE(std::filesystem::remove(again.path() / "disk/test~log.3"));
   BlockManagerOptions options = by_hand();
   options.data_dir = again.path();
-  BlockManager third(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+  BlockManager third(*rig_.runtime, *rig_.scheduler, rig_.clock, *rig_.log, options);
   const auto cache = third.create_cache(config_).value().cache;
   EXPECT_THAT(present_in(*cache, Tier::disk),
               UnorderedElementsAreArray({key(1), key(2), key(11), key(12)}));
@@ -311,7 +311,7 @@ TEST_F(DiskRestart, ACrashInTheMiddleOfACheckpointLosesNothing) {
 
     BlockManagerOptions over_copy = by_hand();
     over_copy.data_dir = copy.path();
-    BlockManager after(*rig.runtime, *rig.engine, rig.clock, *rig.log, over_copy);
+    BlockManager after(*rig.runtime, *rig.scheduler, rig.clock, *rig.log, over_copy);
     const auto back = after.create_cache(config_).value().cache;
     EXPECT_THAT(present_in(*back, Tier::disk),
                 UnorderedElementsAreArray({key(1), key(2), key(11), key(12), key(13)}))
@@ -354,7 +354,7 @@ void expect_all_kept(const std::vector<CacheConfig>& configs) {
     ASSERT_TRUE(done) << configs[i].name << ": " << done.error().detail;
     rig.manager->checkpoint();
   }
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   fakes::TempDir killed;  // as it is now, before a clean end
   std::filesystem::copy(rig.dir.path(), killed.path(), std::filesystem::copy_options::recursive);
   BlockManagerOptions options = by_hand();
@@ -368,7 +368,7 @@ void expect_all_kept(const std::vector<CacheConfig>& configs) {
     }
   };
   for (int start = 0; start < 3; ++start) {
-    BlockManager after(*rig.runtime, *rig.engine, rig.clock, *rig.log, options);
+    BlockManager after(*rig.runtime, *rig.scheduler, rig.clock, *rig.log, options);
     for (std::size_t i = 0; i < configs.size(); ++i) {
       SCOPED_TRACE(configs[i].name + ", start " + std::to_string(start));
       auto back = after.create_cache(configs[i]);

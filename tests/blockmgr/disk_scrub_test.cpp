@@ -29,7 +29,7 @@ class DiskScrub : public ::testing::Test {
   }
   void tick() {
     rig_.manager->tick();
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
   }
   // Turns a bit of the block's bytes as they lie in the file.
   void damage(std::uint32_t slot) {

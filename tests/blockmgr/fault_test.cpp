@@ -2,6 +2,7 @@
 // answer, nothing that is read may be wrong, and nothing may stay held.
 #include <gtest/gtest.h>
 
+#include "memory/host/host_runtime.hpp"
 #include "tests/blockmgr/rig.hpp"
 #include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/faulty_disk_io.hpp"
@@ -35,7 +36,7 @@ void work(Rig& rig, Cache& cache) {
   }
   for (Tier to : {Tier::disk, Tier::device, Tier::pinned}) {
     if (auto id = cache.transfer({.keys = keys(0, 2), .to = to, .move = to == Tier::pinned})) {
-      rig.engine->wait_idle();
+      rig.scheduler->wait_idle();
       const TransferStatus status = rig.manager->transfer(*id).value();
       EXPECT_TRUE(status.state == TransferState::done || status.state == TransferState::failed);
       EXPECT_EQ(status.blocks_done + status.failures.size(), 2u);
@@ -56,7 +57,7 @@ void work(Rig& rig, Cache& cache) {
 }
 
 void check_nothing_is_held(Rig& rig, Cache& cache) {
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   rig.clock.advance_ms(60'000);
   rig.manager->tick();
   const CacheStats stats = cache.stats();
@@ -94,7 +95,7 @@ TEST(Faults, EveryDiskCallFailsOnce) {
     faulty->fail_call(0);
     check_nothing_is_held(rig, *cache);
     rig.manager.reset();
-    rig.engine.reset();  // before the disk that it borrows
+    rig.scheduler.reset();  // before the disk that it borrows
     if (!failed) break;
   }
   EXPECT_GT(n, 10u) << "the workload hardly uses the disk";
@@ -135,7 +136,7 @@ TEST(Faults, AFailedReadDropsTheCopyAndTheKeyIsAMiss) {
   const auto evictions = cache->stats().tiers[index_of(Tier::disk)].evictions;
   EXPECT_EQ(evictions[static_cast<std::size_t>(EvictionReason::io_error)], 1u);
   rig.manager.reset();
-  rig.engine.reset();
+  rig.scheduler.reset();
 }
 
 // Half of it may have come before the disk failed.
@@ -156,7 +157,7 @@ TEST(Faults, ABlockWhoseSecondWriteFailedCannotBeCommitted) {
   ASSERT_TRUE(commit());
   EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
   rig.manager.reset();
-  rig.engine.reset();  // before the disk that it borrows
+  rig.scheduler.reset();  // before the disk that it borrows
 }
 
 // A piece that was answered 429 made the whole block torn, of which not a byte was touched.
@@ -183,12 +184,12 @@ TEST(Faults, AWriteThatTheEngineRefusedTearsNothing) {
   writers[2].finish([&refused](const Result<>& ended) { refused = ended.error().code; });
   EXPECT_EQ(refused, ErrorCode::queue_full);
   gate->open();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   writers.clear();
   ASSERT_TRUE(rig.commit(*cache, slots.lease, {{.handle = slots.blocks[0], .key = key(1)}}));
   EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
   rig.manager.reset();
-  rig.engine.reset();  // before the disk that it borrows
+  rig.scheduler.reset();  // before the disk that it borrows
 }
 
 TEST(Faults, AFailedTransferNamesEachKeyAndKeepsGoodCopies) {
@@ -208,7 +209,7 @@ TEST(Faults, AFailedTransferNamesEachKeyAndKeepsGoodCopies) {
   for (const BlockKey& name : keys(1, 2)) EXPECT_EQ(rig.read(*cache, name).value(), bytes_of(name));
   EXPECT_TRUE(present_in(*cache, Tier::disk).empty());
   rig.manager.reset();
-  rig.engine.reset();
+  rig.scheduler.reset();
 }
 
 }  // namespace

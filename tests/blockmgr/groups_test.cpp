@@ -1,4 +1,4 @@
-#include "blockmgr/share/groups.hpp"
+#include "blockmgr/collectives/groups.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,6 +6,7 @@
 #include <latch>
 
 #include "blockmgr/cache/awaited.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "tests/fakes/manual_clock.hpp"
 
 namespace cairn {

@@ -2,7 +2,7 @@
 // else.
 #include <gtest/gtest.h>
 
-#include "blockmgr/cache/sessions.hpp"
+#include "blockmgr/reuse/sessions.hpp"
 #include "tests/blockmgr/rig.hpp"
 
 namespace cairn::testing {
@@ -336,7 +336,7 @@ TEST_P(Hints, GoAlongToALowerTier) {
   store({key(2)}, {.hint = {.reuse = kNever}});
   for (std::uint64_t n = 10; n < 14; ++n) {
     store({key(n)});
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
   }
   ASSERT_TRUE(is_in(*cache_, Tier::disk, key(1)));
   ASSERT_TRUE(is_in(*cache_, Tier::disk, key(2)));
@@ -344,7 +344,7 @@ TEST_P(Hints, GoAlongToALowerTier) {
     ASSERT_LT(n, 40U);
     EXPECT_TRUE(cache_->contains(views({key(1)}))[0]);
     store({key(n)});
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
   }
 }
 

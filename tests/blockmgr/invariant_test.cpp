@@ -16,7 +16,7 @@ struct GatedRig {
   ~GatedRig() {
     gate->open();
     rig->manager.reset();
-    rig->engine.reset();  // before the disk that it borrows
+    rig->scheduler.reset();  // before the disk that it borrows
   }
   fakes::FakedDisk<fakes::GatedDiskIo> gate;
   std::unique_ptr<Rig> rig = std::make_unique<Rig>(Rig::Parts{.disk = gate.wrap()});
@@ -122,7 +122,7 @@ TEST(KeysNameTheirBytes, ACopyIsSeenOnlyWhenEveryByteIsThere) {
     EXPECT_EQ(block.tier, Tier::pinned);
   }
   gated.gate->open();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(present_in(*cache, Tier::disk).size(), 2u);
   EXPECT_TRUE(present_in(*cache, Tier::pinned).empty());
   EXPECT_EQ(rig.read(*cache, key(2)).value(), bytes_of(key(2)));
@@ -141,7 +141,7 @@ TEST(KeysNameTheirBytes, AVictimStaysReadableUntilItsCopyIsThere) {
   EXPECT_FALSE(answer) << "the slot is not free yet";
   EXPECT_EQ(rig.match(*cache, keys(1, 2), 0).blocks.size(), 2u);
   gated.gate->open();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   ASSERT_TRUE(answer);
   EXPECT_TRUE(answer->has_value());
   EXPECT_EQ(rig.match(*cache, keys(1, 2), 0).blocks[1].tier, Tier::disk);
@@ -159,7 +159,7 @@ TEST(KeysNameTheirBytes, AVictimThatIsLeasedMeanwhileStays) {
   gated.gate->wait_for_calls(1);
   const MatchResult leased = rig.match(*cache, keys(1, 2));
   gated.gate->open();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   ASSERT_TRUE(answer) << "it must not wait for ever";
   EXPECT_EQ(answer->error().code, ErrorCode::no_capacity);
   EXPECT_EQ(present_in(*cache, Tier::pinned).size(), 2u);
@@ -416,7 +416,7 @@ TEST(EverythingHasABound, WaitingAllocationsAndTransfers) {
   options.max_waiting_allocations = 1;
   options.max_transfers = 1;
   GatedRig gated;
-  gated.rig->manager = std::make_unique<BlockManager>(*gated.rig->runtime, *gated.rig->engine,
+  gated.rig->manager = std::make_unique<BlockManager>(*gated.rig->runtime, *gated.rig->scheduler,
                                                       gated.rig->clock, *gated.rig->log, [&] {
                                                         options.data_dir = gated.rig->dir.path();
                                                         return options;
@@ -441,7 +441,7 @@ TEST(EverythingHasABound, WaitingAllocationsAndTransfers) {
   EXPECT_EQ(cache->transfer({.keys = keys(2, 1), .to = Tier::disk}).error().code,
             ErrorCode::queue_full);
   gated.gate->open();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(granted, 1);
 }
 

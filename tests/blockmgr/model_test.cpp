@@ -309,7 +309,7 @@ class Walk {
     const bool move = pick(2) == 0;
     if (model_.reads_from_two_tiers(list, to)) return;
     const auto id = cache_->transfer({.keys = names(list), .to = to, .move = move});
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     const bool known =
         std::all_of(list.begin(), list.end(), [&](int k) { return model_.present(k); });
     if (!known) {
@@ -341,8 +341,8 @@ class Walk {
     model_.evict(list, tier);
   }
 
-  // Where it would cut off what stays, in the order in which it goes over the slots: that order says
-  // what of it goes first later, and the model does not know slots.
+  // Where it would cut off what stays, in the order in which it goes over the slots: that order
+  // says what of it goes first later, and the model does not know slots.
   bool would_cut_off(Tier tier) const {
     const auto stays = [&](int k) {
       return std::ranges::any_of(kTiers, [&](Tier each) {
@@ -401,7 +401,7 @@ class Walk {
     change.num_blocks[index_of(tier)] = static_cast<std::uint32_t>(blocks);
     const auto changed = cache_->change(change, [](const CacheConfig&) { return Result<>(); });
     ASSERT_TRUE(changed) << changed.error().detail;
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     rig_.manager->tick();
     ASSERT_EQ(cache_->stats().tiers[index_of(tier)].capacity_blocks,
               static_cast<std::uint64_t>(blocks));

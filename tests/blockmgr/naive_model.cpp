@@ -180,10 +180,10 @@ void NaiveModel::offload(std::vector<CopyId> victims, bool forced) {
   const Tier below = *lower(copies.at(victims.front()).tier);
   const auto room =
       std::min(victims.size(), static_cast<std::size_t>(std::max(0, attainable(below))));
-  const auto homeless = static_cast<std::ptrdiff_t>(victims.size() - room);
-  for (std::ptrdiff_t i = 0; i < homeless; ++i)
+  const auto unplaced = static_cast<std::ptrdiff_t>(victims.size() - room);
+  for (std::ptrdiff_t i = 0; i < unplaced; ++i)
     let_go(victims[static_cast<std::size_t>(i)], forced);
-  victims.erase(victims.begin(), victims.begin() + homeless);
+  victims.erase(victims.begin(), victims.begin() + unplaced);
   if (victims.empty()) return;
   const auto asking = std::make_shared<bool>(true);
   const auto granted = [this, victims, forced, asking](Slots slots) {
@@ -331,17 +331,16 @@ bool NaiveModel::commit(LeaseName lease, CopyId slot, Key key, Block block) {
   while (above && *above != key) above = present(*above) ? blocks.at(*above).parent : std::nullopt;
   if (above) block.parent.reset();
   block.born = ++births_;
-  block.cut_off =
-      block.parent && (!present(*block.parent) || blocks.at(*block.parent).cut_off);
+  block.cut_off = block.parent && (!present(*block.parent) || blocks.at(*block.parent).cut_off);
   blocks[key] = std::move(block);
   copies.at(slot).key = key;
   copies.at(slot).found = true;
-  tell_children(key);
+  settle_children(key);
   return true;
 }
 
 // A key has come or gone. What is found again after it, or no longer, counts as used.
-void NaiveModel::tell_children(Key first) {
+void NaiveModel::settle_children(Key first) {
   for (std::deque<Key> told{first}; !told.empty(); told.pop_front()) {
     const Key parent = told.front();
     const bool cut = !present(parent) || blocks.at(parent).cut_off;
@@ -420,7 +419,7 @@ void NaiveModel::drop(CopyId id) {
   }
   if (highest(key)) return;
   blocks.erase(key);
-  tell_children(key);
+  settle_children(key);
 }
 
 void NaiveModel::drop_key(Key key) {

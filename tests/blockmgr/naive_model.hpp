@@ -15,7 +15,7 @@
 namespace cairn::testing {
 
 // What a cache should do, written for being read and not for being fast: lists that are searched
-// from end to end. Movements are carried out one by one, in the order in which they were begun,
+// from end to end. Transfers are carried out one by one, in the order in which they were begun,
 // before an operation returns. Keys are numbers.
 class NaiveModel {
  public:
@@ -86,7 +86,7 @@ class NaiveModel {
   int attainable(Tier tier) const;
   bool last_copy(const Copy& copy) const;
   bool cut_off(const Copy& copy) const { return blocks.at(copy.key).cut_off; }
-  void tell_children(Key parent);
+  void settle_children(Key parent);
   bool has_children(Key key) const;
   bool may_go(const Copy& copy) const;
   bool wants_offload(const Copy& copy) const;

@@ -7,13 +7,13 @@
 #include <random>
 #include <set>
 
-#include "blockmgr/cache/piece_progress.hpp"
-#include "blockmgr/cache/transfer_table.hpp"
 #include "blockmgr/disk/disk_place.hpp"
 #include "blockmgr/index/block_store.hpp"
 #include "blockmgr/index/free_bitmap.hpp"
 #include "blockmgr/index/lease_table.hpp"
 #include "blockmgr/index/pressure.hpp"
+#include "blockmgr/transfer/piece_progress.hpp"
+#include "blockmgr/transfer/transfer_table.hpp"
 #include "tests/blockmgr/rig.hpp"
 
 namespace cairn::testing {
@@ -359,16 +359,16 @@ TEST(Key, IsEqualOnlyInEveryByte) {
 // was told about another.
 TEST(TransferTable, DoesNotKnowTransfersOfAnEarlierLife) {
   TransferTable table({.max_open = 2, .max_kept = 1, .first_id = 100});
-  const TransferId id = table.open({}, 1).value();
+  const TransferId id = table.open({.blocks_total = 1}).value();
   EXPECT_EQ(id.value, 100u);
   EXPECT_EQ(table.status(TransferId{1}).error().code, ErrorCode::unknown_transfer);
 }
 
 TEST(TransferTable, KeepsTheLastOnesThatEnded) {
   TransferTable table({.max_open = 2, .max_kept = 1});
-  const TransferId first = table.open({}, 1).value();
-  const TransferId second = table.open({}, 1).value();
-  EXPECT_EQ(table.open({}, 1).error().code, ErrorCode::queue_full);
+  const TransferId first = table.open({.blocks_total = 1}).value();
+  const TransferId second = table.open({.blocks_total = 1}).value();
+  EXPECT_EQ(table.open({.blocks_total = 1}).error().code, ErrorCode::queue_full);
   int told = 0;
   ASSERT_TRUE(table.watch(first, [&](const TransferStatus&) { ++told; }));
   table.begin(first);
@@ -386,7 +386,7 @@ TEST(TransferTable, KeepsTheLastOnesThatEnded) {
 TEST(TransferTable, KeepsNoMoreFailuresOfEndedTransfersThanItMay) {
   TransferTable table({.max_open = 8, .max_kept = 8, .max_kept_failures = 5});
   const auto end_with = [&](std::size_t failures) {
-    const TransferId id = table.open({}, failures).value();
+    const TransferId id = table.open({.blocks_total = failures}).value();
     for (std::size_t i = 0; i < failures; ++i) {
       table.add(id, TransferStatus::Failure{key(i), {ErrorCode::unknown_key, "absent"}});
     }

@@ -94,7 +94,7 @@ TEST_F(QuotaTest, HoldsForWhatItsOwnerBringsUpForAMatch) {
   const auto id = cache->onboard(
       {.lease = *matched.lease, .keys = views(list), .tier = Tier::pinned, .quota = quota});
   ASSERT_TRUE(id && *id);
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(rig.manager->transfer(**id).value().blocks_total, 3u);
   EXPECT_EQ(quota->used(Tier::pinned), 3u);
 }
@@ -103,7 +103,7 @@ TEST_F(QuotaTest, EndsWithItsCache) {
   EXPECT_EQ(store(1), std::nullopt);
   EXPECT_TRUE(rig.manager->drop_cache(cache->config().name, true));
   cache.reset();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(quota->used(Tier::pinned), 0u);
 }
 
@@ -201,7 +201,7 @@ TEST_F(LeaseQuotaTest, BringsUpAsManyAsItLeavesRoomFor) {
   const auto names = views(wanted);
   const auto transfer = cache->onboard({.lease = *lease, .keys = names, .tier = Tier::device});
   ASSERT_TRUE(transfer);
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(count(*cache, Tier::device, SlotState::committed), 1u);
   EXPECT_EQ(pins->used(), 3u);
 }
@@ -292,7 +292,7 @@ TEST_F(LeaseQuotaTest, BoundsWhatIsMovedUntilThatHasEnded) {
       ErrorCode::lease_quota);
   ASSERT_TRUE(copy_between_caches(
       {.from = cache, .into = other, .keys = keys(1, 3), .to = Tier::pinned, .pins = pins}));
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(pins->used(), 0u);
 }
 
@@ -312,7 +312,7 @@ TEST_F(LeaseQuotaTest, CountsAnAllocationFromWhenItWaits) {
   ASSERT_FALSE(answers[0]);
   EXPECT_EQ(answers[0].error().code, ErrorCode::lease_quota);
   gate->open();
-  gated.engine->wait_idle();
+  gated.scheduler->wait_idle();
   ASSERT_EQ(answers.size(), 2U);
   ASSERT_TRUE(answers[1]);
   EXPECT_EQ(pins->used(), 2U);

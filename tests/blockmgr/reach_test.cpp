@@ -12,7 +12,7 @@
 
 #include "blockmgr/cache/cache_copy.hpp"
 #include "blockmgr/cache/ingest.hpp"
-#include "tests/blockmgr/agent_engine.hpp"
+#include "tests/blockmgr/copying_engine.hpp"
 #include "tests/blockmgr/disk_restart.hpp"
 #include "tests/blockmgr/rig.hpp"
 
@@ -120,11 +120,11 @@ class PromptOfAnAgent : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(PromptOfAnAgent, KeepsItsBeginning) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = kSlots}));
-  const Engine engine;
-  ASSERT_TRUE(rig.manager->agents().put(engine.config(), {.lease_ms = 1'000}));
+  const Engine scheduler;
+  ASSERT_TRUE(rig.manager->engine_memories().put(scheduler.config(), {.lease_ms = 1'000}));
   for (std::size_t first = 0; first < kPrompt; first += GetParam()) {
     const std::size_t count = std::min(GetParam(), kPrompt - first);
-    AgentStoreRequest request;
+    EngineStoreRequest request;
     request.cache = cache;
     request.keys = keys(1'000 + first, count);
     request.blocks.resize(count);
@@ -133,9 +133,9 @@ TEST_P(PromptOfAnAgent, KeepsItsBeginning) {
       request.parents.push_back(first + i == 0 ? std::nullopt
                                                : std::optional(key(1'000 + first + i - 1)));
     }
-    const auto id = rig.manager->agents().store("engine", std::move(request));
+    const auto id = rig.manager->engine_memories().store("engine", std::move(request));
     ASSERT_TRUE(id) << id.error().detail;
-    rig.engine->wait_idle();
+    rig.scheduler->wait_idle();
     const TransferStatus status = rig.manager->transfer(*id).value();
     // What finds no room is said to have found none.
     EXPECT_EQ(status.blocks_done + status.failures.size(), count);
@@ -166,7 +166,7 @@ TEST_P(PromptOfAnotherCache, KeepsItsBeginning) {
                              .keys = keys(1'000 + first, std::min(GetParam(), kPrompt - first)),
                              .to = Tier::pinned});
     ASSERT_TRUE(id) << id.error().detail;
-    rig.engine->wait_idle();
+    rig.scheduler->wait_idle();
   }
   EXPECT_GE(found(rig, *cache), kSlots - 4);
   EXPECT_EQ(found(rig, *from), kPrompt);
@@ -223,7 +223,7 @@ TEST(PromptLargerThanItsTier, GoesDownToTheNext) {
   for (std::size_t first = 0; first < kPrompt; first += 16) {
     const auto stored = upload(rig, cache, first, std::min<std::size_t>(16, kPrompt - first));
     ASSERT_TRUE(stored) << stored.error().detail;
-    rig.engine->wait_idle();
+    rig.scheduler->wait_idle();
   }
   EXPECT_EQ(found(rig, *cache), kPrompt);
 }
@@ -349,14 +349,14 @@ TEST_F(CutOff, BlocksTakeNothingsPlaceInATierBelow) {
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(1, 4), .tier = Tier::disk}));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(11, 4), .parent = key(10)}));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(21, 4)}));
-  rig_.engine->wait_idle();
+  rig_.scheduler->wait_idle();
   EXPECT_EQ(rig_.match(*cache, keys(1, 4), 0).blocks.size(), 4u);
   EXPECT_EQ(rig_.match(*cache, keys(21, 4), 0).blocks.size(), 4u);
   // Where there is room for one it goes down, and no more.
   ASSERT_TRUE(cache->clear(Tier::disk));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(31, 3), .parent = key(30)}));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(41, 3)}));
-  rig_.engine->wait_idle();
+  rig_.scheduler->wait_idle();
   EXPECT_EQ(rig_.match(*cache, keys(21, 4), 0).blocks.size(), 4u);
   EXPECT_EQ(rig_.match(*cache, keys(41, 3), 0).blocks.size(), 3u);
   EXPECT_EQ(present_in(*cache, Tier::disk).size(), 4u);

@@ -1,5 +1,5 @@
 // RequestRecord: what is asked of caches, as a trace.
-#include "blockmgr/cache/request_record.hpp"
+#include "blockmgr/reuse/request_record.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "blockmgr/cache/reuse_watch.hpp"
+#include "blockmgr/reuse/reuse_watch.hpp"
 #include "tests/fakes/manual_clock.hpp"
 #include "tests/fakes/temp_dir.hpp"
 

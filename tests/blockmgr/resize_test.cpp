@@ -92,7 +92,7 @@ TEST_P(Resize, ATierThatShrinksKeepsWhatWouldBeEvictedLast) {
   for (std::uint64_t n = 1; n <= 4; ++n) ASSERT_TRUE(rig_.read(*cache, key(n)));
   const auto shrunk = resize(*cache, 6);
   ASSERT_TRUE(shrunk) << shrunk.error().detail;
-  rig_.engine->wait_idle();
+  rig_.scheduler->wait_idle();
   EXPECT_EQ(capacity(*cache, GetParam().tier), 6u);
   EXPECT_THAT(there(*cache),
               UnorderedElementsAreArray({key(1), key(2), key(3), key(4), key(11), key(12)}));
@@ -111,7 +111,7 @@ TEST_P(Resize, ATierThatShrankGrowsAgain) {
   for (const std::uint32_t blocks : {3u, 20u, 2u, 9u}) {
     const auto resized = resize(*cache, blocks);
     ASSERT_TRUE(resized) << resized.error().detail;
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     const auto left = there(*cache);
     EXPECT_EQ(left.size(), std::min<std::size_t>(blocks, left.size()));
     expect_intact(rig_, *cache, left);
@@ -208,7 +208,7 @@ TEST_P(Resize, ClientsSeeNoWrongByteMeanwhile) {
   }
   stop = true;
   for (std::thread& thread : readers) thread.join();
-  rig_.engine->wait_idle();
+  rig_.scheduler->wait_idle();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(there(*cache).size(), 10u);
   expect_intact(rig_, *cache, there(*cache));
@@ -289,7 +289,7 @@ TEST(Change, WhatNoLongerFitsIsOffloaded) {
   const auto cache = rig.cache(small_cache({.pinned = 8, .disk = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 8)}));
   ASSERT_TRUE(cache->change(sizes(3, 20), kForgotten));
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(rig.match(*cache, keys(1, 8), 0).blocks.size(), 8u);
   EXPECT_EQ(present_in(*cache, Tier::disk).size(), 5u);
   expect_intact(rig, *cache, keys(1, 8));
@@ -378,12 +378,12 @@ TEST_P(ResizeCrash, LosesNothingThatFitsWhateverTheMoment) {
       return Result<>();
     };
     ASSERT_TRUE(cache->change(sizes({}, size), remember));
-    rig.engine->wait_idle();
+    rig.scheduler->wait_idle();
     if (!crashed) continue;  // a place of the other kind of change
 
     BlockManagerOptions options = by_hand();
     options.data_dir = copy.path();
-    BlockManager after(*rig.runtime, *rig.engine, rig.clock, *rig.log, options);
+    BlockManager after(*rig.runtime, *rig.scheduler, rig.clock, *rig.log, options);
     const auto back = after.create_cache(at_crash);
     ASSERT_TRUE(back) << back.error().detail;
     const auto there = present_in(*back->cache, Tier::disk);
@@ -409,7 +409,7 @@ TEST_F(DiskRestart, AResizedTierComesBackWithItsBlocksAndItsSize) {
   for (const std::uint32_t size : {30u, 8u}) {
     config_.tiers[index_of(Tier::disk)]->num_blocks = size;
     ASSERT_TRUE(cache_->change(sizes({}, size), kForgotten));
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     crash_and_restart();
     EXPECT_THAT(there(), UnorderedElementsAreArray(present_in(*cache_, Tier::disk)));
     expect_whole(there());
@@ -447,13 +447,13 @@ TEST_F(DiskRestart, WhatLayBeyondTheEndDoesNotComeBackWhenTheTierGrows) {
   const auto before = there();
   ASSERT_EQ(before.size(), 4U);
   ASSERT_TRUE(back_->change(sizes({}, 16), kForgotten));
-  rig_.engine->wait_idle();
+  rig_.scheduler->wait_idle();
   fakes::TempDir again;
   std::filesystem::copy(copy_->path(), again.path(), std::filesystem::copy_options::recursive);
   config_.tiers[index_of(Tier::disk)]->num_blocks = 16;
   BlockManagerOptions options = by_hand();
   options.data_dir = again.path();
-  BlockManager third(*rig_.runtime, *rig_.engine, rig_.clock, *rig_.log, options);
+  BlockManager third(*rig_.runtime, *rig_.scheduler, rig_.clock, *rig_.log, options);
   const auto cache = third.create_cache(config_).value().cache;
   EXPECT_THAT(present_in(*cache, Tier::disk), UnorderedElementsAreArray(before));
 }
@@ -465,7 +465,7 @@ TEST(Drain, BringsEveryBlockToTheLowestTier) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 6), .tier = Tier::pinned}));
   const auto id = cache->drain({});
   ASSERT_TRUE(id);
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(rig.manager->transfer(*id)->state, TransferState::done);
   EXPECT_EQ(present_in(*cache, Tier::disk).size(), 10u);
   // There is nothing left to do.

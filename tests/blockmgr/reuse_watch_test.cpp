@@ -1,5 +1,5 @@
 // ReuseWatch: what a cache notes of its requests beside its lock.
-#include "blockmgr/cache/reuse_watch.hpp"
+#include "blockmgr/reuse/reuse_watch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "memory/host/host_runtime.hpp"
+
 namespace cairn::testing {
 
 BlockKey key(std::uint64_t number, std::size_t length) {
@@ -46,14 +48,14 @@ Rig::Rig(Parts parts) {
   disk = make_positional_disk_io();
   if (parts.disk) disk = parts.disk(std::move(disk));
   log = std::make_unique<Logger>(clock, STDERR_FILENO, LogLevel::error);
-  engine = std::make_unique<TransferEngine>(
+  scheduler = std::make_unique<TransferScheduler>(
       *runtime, *disk, clock,
-      TransferEngineOptions{.workers = parts.workers,
-                            .max_queued_jobs = parts.max_queued_jobs,
-                            .disk_parts = parts.workers == 1 ? 1u : 64u,
-                            .copy_forms = parts.copy_forms});
+      TransferSchedulerOptions{.workers = parts.workers,
+                               .max_queued_jobs = parts.max_queued_jobs,
+                               .disk_parts = parts.workers == 1 ? 1u : 64u,
+                               .copy_forms = parts.copy_forms});
   parts.options.data_dir = dir.path();
-  manager = std::make_unique<BlockManager>(*runtime, *engine, clock, *log, parts.options);
+  manager = std::make_unique<BlockManager>(*runtime, *scheduler, clock, *log, parts.options);
 }
 
 std::shared_ptr<Cache> Rig::cache(const CacheConfig& config) {
@@ -112,7 +114,7 @@ Result<Bytes> Rig::read(Cache& cache, const BlockKey& name, std::optional<PieceS
 TransferStatus Rig::transfer(Cache& cache, TransferRequest request) {
   auto id = cache.transfer(std::move(request));
   if (!id) throw std::runtime_error(id.error().detail);
-  engine->wait_idle();
+  scheduler->wait_idle();
   return manager->transfer(*id).value();
 }
 
@@ -137,7 +139,7 @@ Result<> Rig::put(Cache& cache, const Put& what) {
   if (auto released = cache.release(allocation->lease, {}); !released) {
     return std::move(released).error();
   }
-  engine->wait_idle();
+  scheduler->wait_idle();
   return {};
 }
 

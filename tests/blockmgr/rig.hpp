@@ -53,7 +53,7 @@ class Rig {
   Result<T> await(Call&& call) {
     auto answer = std::make_shared<std::optional<Result<T>>>();
     call(Done<T>([answer](Result<T> result) { answer->emplace(std::move(result)); }));
-    engine->wait_idle();
+    scheduler->wait_idle();
     if (!*answer) return Error{ErrorCode::internal, "there was no answer"};
     return std::move(**answer);
   }
@@ -84,7 +84,7 @@ class Rig {
   std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<DiskIo> disk;
   std::unique_ptr<Logger> log;
-  std::unique_ptr<TransferEngine> engine;
+  std::unique_ptr<TransferScheduler> scheduler;
   std::unique_ptr<BlockManager> manager;
 };
 

@@ -25,7 +25,7 @@ class GatedTransfer : public ::testing::Test {
   ~GatedTransfer() override {
     gate_->open();
     rig_.manager.reset();
-    rig_.engine.reset();
+    rig_.scheduler.reset();
   }
   // A transfer of these keys that is under way, and a match of them that asks for the same.
   TransferId begin(std::uint64_t first, std::size_t count, Tier to = Tier::pinned) {
@@ -39,7 +39,7 @@ class GatedTransfer : public ::testing::Test {
   TransferStatus status(TransferId id) { return rig_.manager->transfer(id).value(); }
   void open() {
     gate_->open();
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
   }
   TransferId transfer(std::vector<BlockKey> wanted, std::int32_t priority = 0) {
     const auto id =

@@ -162,7 +162,7 @@ TEST(SnapshotFault, AnUnreadableBlockIsNamedAndTheSnapshotFails) {
   // That copy was dropped: the cache and its next snapshot do without the block.
   EXPECT_EQ(rig.make(cache, "s")->blocks_done, 1u);
   rig.manager.reset();
-  rig.engine.reset();
+  rig.scheduler.reset();
 }
 
 // A load of these bytes would be the end of this program.

@@ -105,7 +105,7 @@ TEST(SnapshotStorm, EverySnapshotHoldsTheRightBytes) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(restored, 0u);
   // Nothing stays pinned.
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   for (Tier tier : kTiers) {
     EXPECT_EQ(count(*cache, tier, SlotState::committed), 0u);
     EXPECT_EQ(count(*cache, tier, SlotState::allocated), 0u);

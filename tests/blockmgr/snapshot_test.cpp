@@ -353,7 +353,7 @@ TEST(Snapshots, OutliveTheirCacheAndItsServer) {
   rig.manager.reset();
   BlockManagerOptions options;
   options.data_dir = rig.dir.path();
-  rig.manager = std::make_unique<BlockManager>(*rig.runtime, *rig.engine, rig.clock, *rig.log,
+  rig.manager = std::make_unique<BlockManager>(*rig.runtime, *rig.scheduler, rig.clock, *rig.log,
                                                std::move(options));
   EXPECT_THAT(files_of(rig), ElementsAre("s.snapshot"));
   const CacheConfig config = rig.snapshots().configuration(rig.file("s")).value();
@@ -374,7 +374,7 @@ struct Held {
   ~Held() {
     cache.reset();
     rig.manager.reset();
-    rig.engine.reset();
+    rig.scheduler.reset();
   }
   fakes::FakedDisk<fakes::GatedDiskIo> gate;
   SnapshotRig rig{Rig::Parts{.disk = gate.wrap()}};

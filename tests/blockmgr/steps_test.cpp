@@ -110,7 +110,7 @@ TEST(StepsTest, ALongDrainBringsEveryBlock) {
       rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}, OffloadMode::never));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(0, kLong), .tier = Tier::device}));
   ASSERT_TRUE(cache->drain(Tier::pinned));
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), kLong);
   EXPECT_EQ(count(*cache, Tier::device, SlotState::evictable), kLong);
 }
@@ -123,7 +123,7 @@ TEST(StepsTest, ALongOnboardBringsEveryKeyAndTheLeaseHoldsThem) {
   const MatchResult found = rig.match(*cache, chain);
   const std::vector<KeyView> names = views(chain);
   ASSERT_TRUE(cache->onboard({.lease = *found.lease, .keys = names}));
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, kLong);
   ASSERT_TRUE(cache->release(*found.lease));
   EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, 0u);
@@ -400,7 +400,7 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
   }
   rig.clock.advance_ms(1'000);
   rig.manager->tick();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   EXPECT_EQ(leased(*cache), 0u);
   EXPECT_EQ(cache->stats().leases, 0u);
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::allocated), 0u);

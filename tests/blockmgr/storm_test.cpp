@@ -226,10 +226,10 @@ TEST_P(Storm, LeavesNothingHeldAndNoWrongByte) {
   for (Client& client : clients) threads.emplace_back([&client] { client.run(); });
   for (std::thread& thread : threads) thread.join();
 
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   rig.clock.advance_ms(1'000);  // every lease and every key with a ttl ends
   rig.manager->tick();
-  rig.engine->wait_idle();
+  rig.scheduler->wait_idle();
   std::uint64_t reads = 0;
   for (const Client& client : clients) {
     EXPECT_EQ(client.wrong(), 0u);

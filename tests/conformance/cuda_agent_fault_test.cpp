@@ -46,8 +46,8 @@ cudaIpcMemHandle_t& engines_handle() {
   for (;;) ::pause();
 }
 
-AgentConfig agent_of(const std::string& name, const ExportedMemory& memory) {
-  AgentConfig config{.name = name, .shape = small_shape()};
+EngineMemoryConfig engine_memory_of(const std::string& name, const ExportedMemory& memory) {
+  EngineMemoryConfig config{.name = name, .shape = small_shape()};
   config.shape.num_blocks = kAgentBlocks;
   for (std::uint64_t layer = 0; layer < 2; ++layer) {
     config.regions.push_back(
@@ -64,14 +64,14 @@ class EngineLife {
   EngineLife(Rig& rig, std::shared_ptr<Cache> cache) : rig_(rig), cache_(std::move(cache)) {}
 
   // Keys by 1,000 apart, so that two lives share none.
-  void run(const AgentConfig& config, std::uint64_t first) {
+  void run(const EngineMemoryConfig& config, std::uint64_t first) {
     first_ = first;
-    const auto put = rig_.manager->agents().put(config, {.lease_ms = 1000});
+    const auto put = rig_.manager->engine_memories().put(config, {.lease_ms = 1000});
     if (!note(put)) return;
     const std::vector<std::uint32_t> loaded = load(config.name);
     store(config.name, loaded, Tier::device);
     store(config.name, loaded, Tier::disk);
-    EXPECT_TRUE(rig_.manager->agents().remove(config.name, {}, true, [] {}));
+    EXPECT_TRUE(rig_.manager->engine_memories().remove(config.name, {}, true, [] {}));
   }
   const std::vector<Error>& errors() const { return errors_; }
 
@@ -84,7 +84,7 @@ class EngineLife {
   // What failed; nothing where it was not begun.
   std::optional<TransferStatus> ended(const Result<TransferId>& id) {
     if (!note(id)) return std::nullopt;
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     TransferStatus status = rig_.manager->transfer(*id).value();
     EXPECT_EQ(status.blocks_done + status.failures.size(), status.blocks_total);
     for (const auto& failure : status.failures) errors_.push_back(failure.error);
@@ -109,8 +109,8 @@ class EngineLife {
       }
     }
     if (asked.empty()) return {};
-    const auto status = ended(rig_.manager->agents().load(
-        name, {}, {.cache = cache_, .agent = {}, .keys = asked, .blocks = blocks}));
+    const auto status = ended(rig_.manager->engine_memories().load(
+        name, {}, {.cache = cache_, .memory = {}, .keys = asked, .blocks = blocks}));
     if (!status) return {};
     std::erase_if(blocks, [&](std::uint32_t i) { return has_failed(*status, asked[i]); });
     return blocks;
@@ -119,13 +119,13 @@ class EngineLife {
   void store(const std::string& name, const std::vector<std::uint32_t>& blocks, Tier tier) {
     if (blocks.empty()) return;
     const std::uint64_t at = first_ + 100 * (1 + index_of(tier));
-    AgentStoreRequest request;
+    EngineStoreRequest request;
     request.cache = cache_;
     request.keys = keys(at, blocks.size());
     request.blocks = blocks;
     request.parents.resize(blocks.size());
     request.tier = tier;
-    const auto status = ended(rig_.manager->agents().store(name, std::move(request)));
+    const auto status = ended(rig_.manager->engine_memories().store(name, std::move(request)));
     if (!status) return;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const BlockKey stored = key(at + i);
@@ -196,11 +196,11 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
         small_cache({.device = 16, .pinned = 16, .disk = 32}, OffloadMode::never));
     if (!created) return errors.push_back(created.error());
     EngineLife life(rig, created->cache);
-    life.run(agent_of("ipc", by_handle()), 1000);
+    life.run(engine_memory_of("ipc", by_handle()), 1000);
     {
       auto own = rig.runtime->allocate_device(kUnitBytes, {.by_descriptor = true});
       const auto memory = own ? own->share() : Result<ExportedMemory>(own.error());
-      if (memory) life.run(agent_of("vmm", *memory), 2000);
+      if (memory) life.run(engine_memory_of("vmm", *memory), 2000);
       if (!memory) errors.push_back(memory.error());
     }
     errors.insert(errors.end(), life.errors().begin(), life.errors().end());
@@ -212,7 +212,7 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
       EXPECT_EQ(count(*created->cache, tier, SlotState::allocated), 0u) << to_string(tier);
       EXPECT_EQ(count(*created->cache, tier, SlotState::committed), 0u) << to_string(tier);
     }
-    EXPECT_EQ(rig.manager->agents().stats().agents, 0u);
+    EXPECT_EQ(rig.manager->engine_memories().stats().engine_memories, 0u);
   }
 
   // After the fault: the same engine registers, loads and stores; or, where the device is lost, is
@@ -222,14 +222,15 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
     rig.clock.advance_ms(60'000);
     rig.manager->tick();
     ASSERT_TRUE(cache->clear({}).has_value());
-    rig.engine->wait_idle();
+    rig.scheduler->wait_idle();
     if (!rig.runtime->lost()) {
       EngineLife again(rig, cache);
-      again.run(agent_of("ipc", by_handle()), 3000);
+      again.run(engine_memory_of("ipc", by_handle()), 3000);
       EXPECT_TRUE(again.errors().empty()) << again.errors().front().detail;
       return;
     }
-    const auto refused = rig.manager->agents().put(agent_of("ipc", by_handle()), {.lease_ms = 1});
+    const auto refused =
+        rig.manager->engine_memories().put(engine_memory_of("ipc", by_handle()), {.lease_ms = 1});
     ASSERT_FALSE(refused.has_value());
     EXPECT_THAT(refused.error().detail, HasSubstr("is lost"));
     ASSERT_TRUE(rig.put(*cache, {.keys = keys(70, 3), .tier = Tier::pinned}));

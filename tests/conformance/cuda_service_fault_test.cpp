@@ -1,6 +1,6 @@
 // Every call of libcudart fails once, in turn, under what a serving frontend does: the real block
-// manager and transfer engine over the CUDA runtime on the fake, with kernels and rows as well as
-// batches. No wrong byte, no leak, no hang, errors by name, and the service goes on.
+// manager and transfer scheduler over the CUDA runtime on the fake, with kernels and rows as well
+// as batches. No wrong byte, no leak, no hang, errors by name, and the service goes on.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// Layers apart on the device, so that a movement has several pieces, enough for rows.
+// Layers apart on the device, so that a transfer has several pieces, enough for rows.
 CacheConfig layered_cache() {
   CacheConfig config = small_cache({.device = 6, .pinned = 8, .disk = 12});
   config.shape.num_layers = 6;
@@ -75,7 +75,7 @@ class Replay {
     auto id = cache_.transfer({.keys = std::move(names), .to = to});
     note(id);
     if (!id) return;
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     const TransferStatus status = rig_.manager->transfer(*id).value();
     EXPECT_EQ(status.blocks_done + status.failures.size(), status.blocks_total);
     for (const auto& failure : status.failures) seen_.errors.push_back(failure.error);
@@ -149,11 +149,11 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
   void goes_on(Rig& rig, Cache& cache, bool sticky) {
     EXPECT_TRUE(sticky || !rig.runtime->lost());
     const Tier tier = rig.runtime->lost() ? Tier::pinned : Tier::device;
-    // Room that no movement has to make; what a client that failed has leased comes back by itself.
+    // Room that no transfer has to make; what a client that failed has leased comes back by itself.
     rig.clock.advance_ms(60'000);
     rig.manager->tick();
     ASSERT_TRUE(cache.clear({}).has_value());
-    rig.engine->wait_idle();
+    rig.scheduler->wait_idle();
     const auto stored = rig.put(cache, {.keys = keys(70, 3), .tier = tier});
     ASSERT_TRUE(stored.has_value()) << stored.error().detail;
     for (const BlockKey& name : keys(70, 3)) {

@@ -13,6 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/cuda/cuda_runtime.hpp"
+#include "memory/host/host_runtime.hpp"
+
 extern char** environ;
 
 namespace cairn::conformance {

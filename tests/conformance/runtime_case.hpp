@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/cuda/cuda_runtime.hpp"
 #include "memory/device_runtime.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
 

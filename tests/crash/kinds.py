@@ -97,7 +97,7 @@ def commit_body(held):
 
 
 def with_transfer(method, rest="", wait_ms=0):
-    """A request about a movement that has just been started."""
+    """A request about a transfer that has just been started."""
     def kind(site):
         asked = site.call("POST", CACHE + "/transfers", {"keys": keys(1, 2), "to": "disk", "wait_ms": wait_ms})
         assert asked[0] in (200, 202), asked

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Memory runs out at the n-th allocation of a request, for each kind of request. The server must keep answering
-and leave nothing behind: no lease, slot, movement, group, connection, open file, thread or memory.
+and leave nothing behind: no lease, slot, transfer, group, connection, open file, thread or memory.
 
 usage: no_memory.py CAIRN_SERVER FAULTS_LIBRARY [--tries N] [--seed N] [--only KIND] [--pieces N]
 """
@@ -160,7 +160,7 @@ class Site:
         """The server's memory with an empty cache."""
         assert self.call("POST", CACHE + "/clear", {})[0] == 200
         before = None
-        while before != (now := self.memory.held_bytes()):  # waits until connections and movements have ended
+        while before != (now := self.memory.held_bytes()):  # waits until connections and transfers have ended
             before = now
             time.sleep(0.02)
         return now

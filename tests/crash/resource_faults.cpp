@@ -43,7 +43,7 @@ struct Shared {
 std::atomic<Shared*> shared{nullptr};
 std::atomic<std::int64_t> pieces_left{0};  // while all fail
 
-[[gnu::constructor]] void open_shared() {
+[[gnu::constructor]] void open_remote() {
   const char* const path = std::getenv("CAIRN_FAULTS_MEMORY");
   if (path == nullptr) return;
   const int fd = ::open(path, O_RDWR | O_CLOEXEC);

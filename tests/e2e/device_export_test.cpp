@@ -4,7 +4,7 @@
 #include <fstream>
 #include <optional>
 
-#include "tests/e2e/support/mapped_tier.hpp"
+#include "tests/e2e/support/mapped_slots.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
 // Memory of a GPU in the hands of another process: a second server, which plays the engine. The

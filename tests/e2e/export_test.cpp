@@ -7,7 +7,7 @@
 #include <fstream>
 #include <set>
 
-#include "tests/e2e/support/mapped_tier.hpp"
+#include "tests/e2e/support/mapped_slots.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
 // A tier's memory in the hands of another process: this test is the engine.

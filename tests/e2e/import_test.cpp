@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/e2e/support/mapped_tier.hpp"
+#include "tests/e2e/support/mapped_slots.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
 // Tiers in memory that an engine exported: this test is the engine.

@@ -257,7 +257,7 @@ TEST_P(KeyRangeTest, IsHonoured) {
   }
 }
 
-// The same bytes over HTTP whatever a tier's physical layout, and after movement through all tiers.
+// The same bytes over HTTP whatever a tier's physical layout, and after transfer through all tiers.
 class CanonicalOrderTest : public KeysTest,
                            public testing::WithParamInterface<std::array<const char*, 3>> {};
 INSTANTIATE_TEST_SUITE_P(

@@ -71,7 +71,7 @@ class KilledAgentTest : public testing::Test {
     EXPECT_EQ(told.at("state"), "done") << told;
   }
   // As every engine finds them, half of them on disk.
-  void store_shared() {
+  void store_remote() {
     EXPECT_THAT(rest_.post(cache_.path("/clear")), has_status(200));
     json blocks = json::array();
     for (int n = 0; n < kShared; ++n) blocks.push_back(n);
@@ -186,7 +186,7 @@ TEST_F(KilledAgentTest, LeavesNothingAndHarmsNobody) {
   int stored = 0;
   for (unsigned round = 0; round < kRounds && !HasFailure(); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    store_shared();
+    store_remote();
     for (int n = 0; n < kShared; ++n) area_.write(place(n), -1 - n);
     const auto engine = start_engine(used + round, round % 4 == 3);
     wait_for_moment(round, random() % 32);

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 class LostDeviceTest : public testing::Test {
  protected:
-  // The first movement to or from the device breaks it for good.
+  // The first transfer to or from the device breaks it for good.
   LostDeviceTest() {
     std::ofstream(folder_.path() / "config.json") << R"({"caches": []})";
     server_.emplace(ServerSetup{

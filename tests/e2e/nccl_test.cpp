@@ -79,7 +79,7 @@ bool done_on_both(ServerGroup& group, const Part& first, const Part& second) {
 }
 
 // True where all of it went well.
-bool share_all(ServerGroup& group) {
+bool exchange_all(ServerGroup& group) {
   const Reply first = group.invite("g", 2);
   if (!first.ok() || !group.join("g", 1, first.document().at("unique_id"), 2).ok()) return false;
   const auto one = [](int peer) {
@@ -106,7 +106,7 @@ TEST(NcclGroups, AnyCallThatFailsLeavesNoWrongBytesAndHoldsNobody) {
                         {{"join_timeout_ms", 1'000}, {"step_timeout_ms", 2'000}});
       group.make_cache("c", [](std::size_t) { return cache_body({.device = 16}); });
       store(group[0], kSentBlocks);
-      reached = !share_all(group);
+      reached = !exchange_all(group);
       failed += reached ? 1 : 0;
       for (std::size_t rank = 0; rank < 2; ++rank) {
         for (int key_number = 0; key_number < kSentBlocks; ++key_number) {

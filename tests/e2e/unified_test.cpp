@@ -119,7 +119,7 @@ TEST_P(UnifiedTest, IsSentToTheDeviceAgainWhenAMatchWantsItThere) {
   EXPECT_EQ(matched.at("matched"), 6) << matched;
   EXPECT_EQ(matched.at("transfer"), json());
   EXPECT_TRUE(eventually([&] { return prefetched("device") == before + 6.0 * kBlockBytes; }));
-  // And by a movement that finds them there, each once.
+  // And by a transfer that finds them there, each once.
   json twice = keys(0, 6);
   twice.push_back(key(0));
   EXPECT_EQ(cache.transfer(twice, "device").at("state"), "done");

@@ -4,7 +4,7 @@
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using cairn::AgentCopyKind;
+  using cairn::EngineCopyKind;
   using cairn::WireFormat;
   cairn::fuzz::Input input(data, size);
   const auto kind = input.byte() % 3;
@@ -12,12 +12,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto document = cairn::parse_document(input.rest(), format);
   if (!document) return 0;
   if (kind == 0) {
-    static_cast<void>(cairn::read_whole(
-        *document, [](cairn::Fields& fields) { return cairn::read_agent_body(fields, "fuzz"); }));
+    static_cast<void>(cairn::read_whole(*document, [](cairn::Fields& fields) {
+      return cairn::read_engine_memory_body(fields, "fuzz");
+    }));
   } else {
-    const auto copy = kind == 1 ? AgentCopyKind::load : AgentCopyKind::store;
+    const auto copy = kind == 1 ? EngineCopyKind::load : EngineCopyKind::store;
     const auto body = cairn::read_whole(*document, [copy](cairn::Fields& fields) {
-      return cairn::read_agent_copy(fields, copy, 65'536);
+      return cairn::read_engine_copy(fields, copy, 65'536);
     });
     // What has no parents told is one prefix.
     cairn::fuzz::must(!body || kind == 1 || body->parents.size() == body->keys.size(),

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "memory/host/host_runtime.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/fakes/temp_dir.hpp"
 

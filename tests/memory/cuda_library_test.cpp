@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "memory/cuda/cuda_runtime.hpp"
 #include "memory/device_runtime.hpp"
 
 namespace cairn {

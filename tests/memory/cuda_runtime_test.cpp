@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "memory/cuda/copy_kernel.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "tests/base/eventually.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/fakes/cudart/fake_cudart.hpp"
@@ -438,7 +439,7 @@ class CudaHangTest : public CudaRuntimeTest {
   std::unique_ptr<DeviceRuntime> impatient() {
     runtime_.reset();
     return make_cuda_runtime(
-               CudaRuntimeOptions{.register_piece_bytes = kPieceBytes, .device_patience = {}})
+               CudaRuntimeOptions{.register_piece_bytes = kPieceBytes, .device_hang_timeout = {}})
         .value();
   }
   [[noreturn]] static void end() {

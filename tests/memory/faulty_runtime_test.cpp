@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "memory/host/host_runtime.hpp"
+
 namespace cairn::fakes {
 namespace {
 

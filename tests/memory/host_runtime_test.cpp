@@ -1,4 +1,6 @@
 // What only the host runtime does; what every runtime does is in tests/conformance.
+#include "memory/host/host_runtime.hpp"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@
 #include <cstring>
 #include <thread>
 
+#include "memory/cuda/cuda_runtime.hpp"
 #include "memory/device_runtime.hpp"
 #include "memory/host/host_memory.hpp"
 #include "tests/conformance/stream_gate.hpp"

@@ -75,7 +75,7 @@ GroupsStats sample_groups() {
                     .ranks = {411, 412, 413},
                     .failures = 421,
                     .queued_operations = 422};
-  ShareKindStats& broadcast = stats.kinds[static_cast<std::size_t>(ShareKind::broadcast)];
+  CollectiveKindStats& broadcast = stats.kinds[static_cast<std::size_t>(CollectiveKind::broadcast)];
   broadcast = {.operations = {431, 432, 433},
                .sent_blocks = 441,
                .sent_bytes = 442,
@@ -127,19 +127,19 @@ class MetricsText : public ::testing::Test {
          .ready = true,
          .caches = {&cache, 1},
          .totals = sample_totals(),
-         .engine = {.queued = 41,
-                    .done = 42,
-                    .copied = {{.from = StorageKind::pinned,
-                                .to = StorageKind::unified,
-                                .strategy = CopyStrategy::polling,
-                                .jobs = 43}},
-                    .prefetched_to_device_bytes = 44,
-                    .prefetched_to_host_bytes = 45},
+         .scheduler = {.queued = 41,
+                       .done = 42,
+                       .copied = {{.from = StorageKind::pinned,
+                                   .to = StorageKind::unified,
+                                   .strategy = CopyStrategy::polling,
+                                   .jobs = 43}},
+                       .prefetched_to_device_bytes = 44,
+                       .prefetched_to_host_bytes = 45},
          .allocators = allocators,
          .groups = sample_groups(),
-         .agents = {.agents = 501,
-                    .loads = {.done_blocks = 502, .failed_blocks = 503, .bytes = 504},
-                    .stores = {.done_blocks = 505, .failed_blocks = 506, .bytes = 507}},
+         .engine_memories = {.engine_memories = 501,
+                             .loads = {.done_blocks = 502, .failed_blocks = 503, .bytes = 504},
+                             .stores = {.done_blocks = 505, .failed_blocks = 506, .bytes = 507}},
          .http = http_,
          .connections = {.open = 51, .accepted = 52},
          .bodies = {.current = {.counts = {1, 2}, .sum = 53},
@@ -287,7 +287,7 @@ TEST_F(MetricsText, HistogramsAreCumulativeAndInSeconds) {
 // The names of a shared store's servers come from others.
 TEST(MetricsLabels, ArePrintableAndBoundedAndTellTwoThingsApartWhateverTheyNameIs) {
   const auto labels_of = [](const std::vector<std::string>& servers) {
-    SharedStats shared;
+    RemoteStats shared;
     for (const std::string& server : servers) {
       NodeDurations::OfNode node{.node = server, .operations = {}};
       node.operations[static_cast<std::size_t>(StoreOperation::read)].counts[0] = 1;
@@ -298,7 +298,7 @@ TEST(MetricsLabels, ArePrintableAndBoundedAndTellTwoThingsApartWhateverTheyNameI
     std::istringstream in(metrics_text({.version = "1",
                                         .runtime = "host",
                                         .caches = {},
-                                        .engine = {},
+                                        .scheduler = {},
                                         .allocators = {},
                                         .groups = groups,
                                         .shared = &shared,

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "replay/blocks.hpp"
+#include "replay/replay_blocks.hpp"
 
 namespace cairn::replay {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/hex.hpp"
 #include "client/cache_client.hpp"
-#include "replay/blocks.hpp"
 #include "replay/driver.hpp"
+#include "replay/replay_blocks.hpp"
 #include "replay/report.hpp"
 #include "tests/replay/fake_cairn.hpp"
 

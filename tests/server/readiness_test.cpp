@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "memory/host/host_runtime.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 
 namespace cairn {

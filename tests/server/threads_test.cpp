@@ -3,8 +3,8 @@
 #include <future>
 #include <thread>
 
-#include "server/ticker.hpp"
 #include "server/routes/timer_queue.hpp"
+#include "server/ticker.hpp"
 
 namespace cairn {
 namespace {

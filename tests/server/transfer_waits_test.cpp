@@ -25,9 +25,9 @@ class TransferWaitsTest : public ::testing::Test {
   }
   ~TransferWaitsTest() override {
     gate_->open();
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
     rig_.manager.reset();
-    rig_.engine.reset();
+    rig_.scheduler.reset();
   }
 
   // Goes on until the gate is opened.
@@ -39,7 +39,7 @@ class TransferWaitsTest : public ::testing::Test {
   }
   void end() {
     gate_->open();
-    rig_.engine->wait_idle();
+    rig_.scheduler->wait_idle();
   }
   Result<> wait(TransferId id) {
     return waits_->wait(id, kLongMs, [this] { ++answered_; });

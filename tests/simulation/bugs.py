@@ -15,9 +15,9 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-MOVER = "transport/engine/slot_mover.cpp"
-MEMORY = "transport/engine/memory_mover.cpp"
-MOVES = "blockmgr/cache/movements.cpp"
+MOVER = "transport/transfer/slot_transfer.cpp"
+MEMORY = "transport/transfer/memory_transfer.cpp"
+MOVES = "blockmgr/core/transfers.cpp"
 USE = "blockmgr/index/block_store_use.cpp"
 STORE = "blockmgr/index/block_store.cpp"
 
@@ -61,9 +61,9 @@ BUGS = {
     "staging_is_freed_under_a_write": (MOVER, [
         ("      self->step([&] { self->written(std::move(written)); });\n    });\n",
          "      self->step([&] { self->written(std::move(written)); });\n    });\n    memory_.reset();\n")]),
-    "checkpoint_does_not_flush": ("blockmgr/cache/disk_checkpoint.cpp", [
+    "checkpoint_does_not_flush": ("blockmgr/disk_tier/disk_checkpoint.cpp", [
         ("    CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));\n", "")]),
-    "step_begins_anew_for_ever": ("blockmgr/cache/cache_core.cpp", [
+    "step_begins_anew_for_ever": ("blockmgr/core/cache_core.cpp", [
         ("  budget_ = state_.steps.size();\n", "  budget_ = core_.options().lock_step;\n")]),
     "dropped_copy_is_not_noted": (STORE, [
         ("  if (at.tier() == Tier::disk) note_disk_slot(at.slot());\n  if (slot.pins == 0) free_slot(at);",

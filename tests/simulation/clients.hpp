@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/simulation/oracle.hpp"
+#include "tests/simulation/simulation_oracle.hpp"
 
 namespace cairn::sim {
 

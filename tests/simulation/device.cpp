@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "memory/exported_memory.hpp"
+#include "memory/host/host_runtime.hpp"
 
 namespace cairn::sim {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "tests/simulation/random.hpp"
+#include "tests/simulation/seeded_random.hpp"
 
 namespace cairn::sim {
 

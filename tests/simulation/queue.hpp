@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/executor.hpp"
-#include "tests/simulation/random.hpp"
+#include "tests/simulation/seeded_random.hpp"
 
 namespace cairn::sim {
 

@@ -30,10 +30,10 @@ Setup::Setup(std::uint64_t seed) {
   const OffloadMode modes[] = {OffloadMode::on_evict, OffloadMode::on_commit, OffloadMode::never};
   config.offload = random.once_in(3) ? modes[random.below(3)] : OffloadMode::on_evict;
   config.default_lease_ms = 1'000;
-  engine.workers = 1 + static_cast<std::uint32_t>(random.below(2));
-  engine.disk_threads = 1 + static_cast<std::uint32_t>(random.below(2));
-  engine.disk_parts = 1 + static_cast<std::uint32_t>(random.below(8));
-  engine.staging_bytes = (1 + random.below(3)) << 20;
+  scheduler.workers = 1 + static_cast<std::uint32_t>(random.below(2));
+  scheduler.disk_threads = 1 + static_cast<std::uint32_t>(random.below(2));
+  scheduler.disk_parts = 1 + static_cast<std::uint32_t>(random.below(8));
+  scheduler.staging_bytes = (1 + random.below(3)) << 20;
   manager.disk.direct = false;
   manager.disk.checkpoint_period_ms = 0;  // made by steps, not by a thread
   if (random.once_in(4)) manager.disk.admission = DiskAdmission::second_use;
@@ -62,15 +62,15 @@ World::World(Parts parts)
       device_(parts_.queue, parts_.setup.device),
       disk_(parts_.queue),
       log_(parts_.queue, STDERR_FILENO, LogLevel::error) {
-  engine_ = std::make_unique<TransferEngine>(
-      device_, disk_, parts_.queue, parts_.setup.engine,
+  scheduler_ = std::make_unique<TransferScheduler>(
+      device_, disk_, parts_.queue, parts_.setup.scheduler,
       std::make_unique<QueuedTasks>(
-          parts_.queue, QueuedTasks::Options{.workers = parts_.setup.engine.workers +
-                                                        parts_.setup.engine.disk_threads}));
+          parts_.queue, QueuedTasks::Options{.workers = parts_.setup.scheduler.workers +
+                                                        parts_.setup.scheduler.disk_threads}));
   BlockManagerOptions options = parts_.setup.manager;
   options.data_dir = parts_.folder;
   options.failpoint = parts_.failpoint;
-  manager_ = std::make_unique<BlockManager>(device_, *engine_, parts_.queue, log_, options);
+  manager_ = std::make_unique<BlockManager>(device_, *scheduler_, parts_.queue, log_, options);
   parts_.oracle.begin_life(manager_->events(), 0, parts_.setup.faulty);
   make_cache(parts_.config);
   disk_.set_faults(parts_.setup.faults);
@@ -110,7 +110,7 @@ World::~World() {
   cache_.reset();
   manager_.reset();
   parts_.oracle.end_life();
-  engine_.reset();
+  scheduler_.reset();
   parts_.queue.drain();
 }
 
@@ -195,11 +195,11 @@ void World::check_at_rest() {
              "blocks are on their way from " + name);
     }
   }
-  const TransferEngineStats engine = engine_->stats();
-  expect(engine.queued == 0 && engine.running == 0, "the engine has jobs");
-  expect(engine.submitted == engine.done + engine.failed + engine.cancelled,
+  const TransferSchedulerStats scheduler = scheduler_->stats();
+  expect(scheduler.queued == 0 && scheduler.running == 0, "the engine has jobs");
+  expect(scheduler.submitted == scheduler.done + scheduler.failed + scheduler.cancelled,
          "the engine's counts do not add up");
-  for (const auto& list : {engine_->allocators(), manager_->allocators()}) {
+  for (const auto& list : {scheduler_->allocators(), manager_->allocators()}) {
     for (const NamedAllocator& allocator : list) {
       if (allocator.allocator.ends_with("staging")) {
         expect(allocator.now.allocated_bytes == 0, std::string(allocator.allocator) + " is lent");

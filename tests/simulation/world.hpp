@@ -10,7 +10,7 @@
 #include "tests/simulation/clients.hpp"
 #include "tests/simulation/device.hpp"
 #include "tests/simulation/disk.hpp"
-#include "tests/simulation/oracle.hpp"
+#include "tests/simulation/simulation_oracle.hpp"
 
 namespace cairn::sim {
 
@@ -18,7 +18,7 @@ namespace cairn::sim {
 struct Setup {
   explicit Setup(std::uint64_t seed);
   CacheConfig config;
-  TransferEngineOptions engine;
+  TransferSchedulerOptions scheduler;
   BlockManagerOptions manager;
   Device::Options device;
   bool faulty = false;
@@ -65,7 +65,7 @@ class World {
   Device device_;
   Disk disk_;
   Logger log_;
-  std::unique_ptr<TransferEngine> engine_;
+  std::unique_ptr<TransferScheduler> scheduler_;
   std::unique_ptr<BlockManager> manager_;
   std::shared_ptr<Cache> cache_;
   std::unique_ptr<Clients> clients_;

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "tests/fakes/temp_dir.hpp"
-#include "tests/store/scripted_server.hpp"
+#include "tests/store/scripted_store.hpp"
 
 namespace cairn::testing {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/hex.hpp"
 #include "base/pieces.hpp"
-#include "blockmgr/shared/shared_context.hpp"
+#include "blockmgr/remote_tier/remote_context.hpp"
 #include "tests/blockmgr/rig.hpp"
 #include "transport/store/block_peers.hpp"
 
@@ -94,8 +94,8 @@ class MemoryPeers final : public BlockPeers {
     const auto pieces = server.rig->await<std::span<const iovec>>(
         [&](auto done) { reader->fetch(std::move(done)); });
     if (!pieces) return {};
-    const SharedHeader header =
-        write_shared_header(fingerprint_of(config.shape), {.key = key,
+    const RemoteHeader header =
+        write_remote_header(fingerprint_of(config.shape), {.key = key,
                                                            .parent = server.cache->parent(key),
                                                            .size_bytes = reader->size_bytes(),
                                                            .checksum = checksum_of(*pieces)});

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "transport/store/shared_store.hpp"
+#include "transport/store/remote_store.hpp"
 
 namespace cairn::testing {
 
 // A store in memory that answers at once, for as long as it is told to. Its calls are thread-safe;
 // a test looks at its members while nothing is under way.
-class MemoryStore final : public SharedStore {
+class MemoryStore final : public RemoteStore {
  public:
   void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
     std::vector<Presence> there;
@@ -117,7 +117,7 @@ class MemoryStore final : public SharedStore {
     }
     done(std::move(found));
   }
-  SharedStoreStats stats() const override { return {}; }
+  RemoteStoreStats stats() const override { return {}; }
 
   // What is held.
   void let_go() {

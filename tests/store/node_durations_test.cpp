@@ -48,12 +48,12 @@ TEST(NodeDurations, EachNodeHasItsOwnByOperation) {
 
 TEST(NodeDurations, NodesBeyondTheMostAreToldTogether) {
   Nodes nodes;
-  for (std::size_t i = 0; i < NodeDurations::kMaxToldApart + 3; ++i) {
+  for (std::size_t i = 0; i < NodeDurations::kMaxNodes + 3; ++i) {
     nodes.ask("n" + std::to_string(i));
   }
   nodes.ask("n0");
   const auto all = nodes.durations.snapshot();
-  ASSERT_EQ(all.size(), NodeDurations::kMaxToldApart + 1);
+  ASSERT_EQ(all.size(), NodeDurations::kMaxNodes + 1);
   EXPECT_EQ(all.front().node, "n0");
   EXPECT_EQ(Nodes::count(all.front().operations[kRead]), 2U);
   EXPECT_EQ(all.back().node, "other");
@@ -64,12 +64,12 @@ TEST(NodeDurations, OneThatNobodyAsksAnyMoreGivesItsPlaceToAnother) {
   Nodes nodes;
   nodes.ask("old");
   nodes.now += NodeDurations::kIdle - minutes(1);
-  for (std::size_t i = 1; i < NodeDurations::kMaxToldApart; ++i) nodes.ask("n" + std::to_string(i));
+  for (std::size_t i = 1; i < NodeDurations::kMaxNodes; ++i) nodes.ask("n" + std::to_string(i));
   nodes.ask("early");
   nodes.now += minutes(1);
   nodes.ask("late");
   const auto names = nodes.names();
-  EXPECT_EQ(names.size(), NodeDurations::kMaxToldApart + 1);
+  EXPECT_EQ(names.size(), NodeDurations::kMaxNodes + 1);
   EXPECT_THAT(names, ::testing::Contains("late"));
   EXPECT_THAT(names, ::testing::Not(::testing::Contains("old")));
   EXPECT_THAT(names, ::testing::Not(::testing::Contains("early")));

@@ -55,7 +55,7 @@ TEST_F(RedisCluster, EachNameGoesToItsNode) {
     EXPECT_TRUE(store.read(names[i], back).value());
     EXPECT_TRUE(back == some_bytes(10'000, i));
   }
-  EXPECT_THAT(store.probe(names), ::testing::Each(SharedStore::Presence::present));
+  EXPECT_THAT(store.probe(names), ::testing::Each(RemoteStore::Presence::present));
 }
 
 TEST_F(RedisCluster, WhatANodeTakesIsToldOfByNode) {

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Presence = SharedStore::Presence;
+using Presence = RemoteStore::Presence;
 
 TEST(RedisStore, AValueIsReadAsItWasWritten) {
   const RedisProcess redis;

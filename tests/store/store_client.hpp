@@ -20,7 +20,7 @@ using e2e::RedisProcess;
 // A store whose answers are waited for.
 class StoreClient {
  public:
-  using Presence = SharedStore::Presence;
+  using Presence = RemoteStore::Presence;
 
   explicit StoreClient(RedisSettings settings) : store_(*make_redis_store(std::move(settings))) {}
   explicit StoreClient(const RedisProcess& redis)
@@ -32,7 +32,7 @@ class StoreClient {
     return settings;
   }
 
-  SharedStore& operator*() { return *store_; }
+  RemoteStore& operator*() { return *store_; }
 
   Result<bool> write(const std::string& name, std::string value, std::uint64_t ttl_ms = 0) {
     return wait([&](auto done) {
@@ -59,7 +59,7 @@ class StoreClient {
                        std::uint64_t ttl_ms = 60'000, std::uint8_t mark = 0) {
     auto promise = std::make_shared<std::promise<std::size_t>>();
     auto future = promise->get_future();
-    SharedStore::Announce announce{.blocks = {}, .who = who, .ttl_ms = ttl_ms};
+    RemoteStore::Announce announce{.blocks = {}, .who = who, .ttl_ms = ttl_ms};
     for (const std::string& name : names) announce.blocks.push_back({.name = name, .mark = mark});
     store_->announce(std::move(announce),
                      [promise](std::size_t told) { promise->set_value(told); });
@@ -69,7 +69,7 @@ class StoreClient {
   std::vector<std::optional<std::vector<std::string>>> holders(
       const std::vector<std::string>& names,
       std::chrono::microseconds within = std::chrono::seconds(10)) {
-    using All = std::vector<std::optional<SharedStore::Holders>>;
+    using All = std::vector<std::optional<RemoteStore::Holders>>;
     auto promise = std::make_shared<std::promise<All>>();
     auto future = promise->get_future();
     store_->find_holders({.names = names, .within = within},
@@ -107,7 +107,7 @@ class StoreClient {
     return future.get();
   }
 
-  std::unique_ptr<SharedStore> store_;
+  std::unique_ptr<RemoteStore> store_;
 };
 
 inline std::string some_bytes(std::size_t size, unsigned seed) {

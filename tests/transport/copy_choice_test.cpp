@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "memory/host/host_runtime.hpp"
 #include "transport/copy/stream_copier.hpp"
 
 namespace cairn {

@@ -78,7 +78,7 @@ class DiskIoConformance : public testing::TestWithParam<std::string> {
     if (!make_engine(GetParam(), {})) GTEST_SKIP() << make_engine(GetParam(), {}).error().detail;
   }
 
-  std::unique_ptr<DiskIo> engine(DiskFault fault = {}) {
+  std::unique_ptr<DiskIo> scheduler(DiskFault fault = {}) {
     return std::move(make_engine(GetParam(), std::move(fault)).value());
   }
   Bytes random_bytes(std::size_t size) {
@@ -107,10 +107,10 @@ class DiskIoConformance : public testing::TestWithParam<std::string> {
 
 INSTANTIATE_TEST_SUITE_P(Engines, DiskIoConformance,
                          testing::Values("threads", "io_uring", "io_uring_registered"),
-                         [](const auto& engine) { return engine.param; });
+                         [](const auto& scheduler) { return scheduler.param; });
 
 TEST_P(DiskIoConformance, WhatIsWrittenIsRead) {
-  const auto disk = engine();
+  const auto disk = scheduler();
   Bytes out = random_bytes(200'000);
   ASSERT_TRUE(disk->write(fd_, runs_over(out)));
   Bytes in(out.size());
@@ -121,7 +121,7 @@ TEST_P(DiskIoConformance, WhatIsWrittenIsRead) {
 
 TEST_P(DiskIoConformance, WhatEndsShortOrIsInterruptedIsContinued) {
   std::mt19937 dice(11);
-  const auto disk = engine([&dice](std::int32_t moved) {
+  const auto disk = scheduler([&dice](std::int32_t moved) {
     if (moved <= 1) return moved;
     switch (dice() % 3) {
       case 0:
@@ -143,12 +143,12 @@ TEST_P(DiskIoConformance, EveryPieceThatFailsFailsTheCall) {
   Bytes bytes = random_bytes(60'000);
   std::int64_t pieces = 0;
   ASSERT_TRUE(
-      engine([&](std::int32_t moved) { return ++pieces, moved; })->write(fd_, runs_over(bytes)));
+      scheduler([&](std::int32_t moved) { return ++pieces, moved; })->write(fd_, runs_over(bytes)));
   ASSERT_GE(pieces, 3);
   for (const bool reading : {false, true}) {
     for (std::int64_t failing = 1; failing <= pieces; ++failing) {
       std::int64_t count = 0;
-      const auto disk = engine(
+      const auto disk = scheduler(
           [&](std::int32_t moved) { return ++count == failing ? std::int32_t{-EIO} : moved; });
       const auto moved =
           reading ? disk->read(fd_, runs_over(bytes)) : disk->write(fd_, runs_over(bytes));
@@ -162,13 +162,13 @@ TEST_P(DiskIoConformance, EveryPieceThatFailsFailsTheCall) {
 TEST_P(DiskIoConformance, AFullDiskHasItsOwnName) {
   Bytes bytes = random_bytes(10'000);
   for (const int error : {ENOSPC, EDQUOT}) {
-    const auto disk = engine([error](std::int32_t) { return std::int32_t{-error}; });
+    const auto disk = scheduler([error](std::int32_t) { return std::int32_t{-error}; });
     EXPECT_EQ(disk->write(fd_, runs_over(bytes)).error().code, ErrorCode::no_capacity);
   }
 }
 
 TEST_P(DiskIoConformance, AFileThatEndsTooEarlyIsAnError) {
-  const auto disk = engine();
+  const auto disk = scheduler();
   Bytes bytes = random_bytes(10'000);
   ASSERT_TRUE(disk->write(fd_, std::vector<DiskRun>{{bytes.data(), 0, 10'000}}));
   const auto read = disk->read(fd_, std::vector<DiskRun>{{bytes.data(), 5'000, 10'000}});
@@ -177,7 +177,7 @@ TEST_P(DiskIoConformance, AFileThatEndsTooEarlyIsAnError) {
 }
 
 TEST_P(DiskIoConformance, CallsOfManyThreadsDoNotMix) {
-  const auto disk = engine();
+  const auto disk = scheduler();
   constexpr std::size_t kEach = 50'000;
   std::vector<std::thread> threads;
   std::atomic<int> right = 0;

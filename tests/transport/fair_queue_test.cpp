@@ -1,4 +1,4 @@
-#include "transport/engine/fair_queue.hpp"
+#include "transport/transfer/fair_queue.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

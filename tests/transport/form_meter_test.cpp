@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "memory/host/host_runtime.hpp"
+
 namespace cairn {
 namespace {
 

@@ -5,10 +5,11 @@
 #include <future>
 
 #include "base/task_threads.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/transport/support.hpp"
-#include "transport/engine/memory_mover.hpp"
 #include "transport/io/positional_disk_io.hpp"
+#include "transport/transfer/memory_transfer.hpp"
 
 namespace cairn::test {
 namespace {

@@ -73,7 +73,7 @@ class SlotFileTest : public testing::Test {
   std::unique_ptr<DiskIo> real_ = make_positional_disk_io();
   fakes::FaultyDiskIo disk_{*real_};
   SystemClock clock_;
-  TransferEngine engine_{storage_.runtime(), disk_, clock_, {}};
+  TransferScheduler scheduler_{storage_.runtime(), disk_, clock_, {}};
 };
 
 // Device memory goes through staging, system memory that is aligned badly too.
@@ -92,8 +92,8 @@ TEST_F(SlotFileTest, BlocksComeBackOverSeveralFilesFromEveryKindOfMemory) {
         for (std::uint32_t i = 0; i < 7; ++i) {
           storage_.write_block(memory, i, pattern(i + 1, block_bytes));
         }
-        ASSERT_EQ(run(engine_, job(memory, file.layout, file)).state, JobState::done);
-        ASSERT_EQ(run(engine_, job(file.layout, back, file)).state, JobState::done);
+        ASSERT_EQ(run(scheduler_, job(memory, file.layout, file)).state, JobState::done);
+        ASSERT_EQ(run(scheduler_, job(file.layout, back, file)).state, JobState::done);
         for (std::uint32_t i = 0; i < 7; ++i) {
           EXPECT_TRUE(same(storage_.read_block(back, i), pattern(i + 1, block_bytes)));
         }
@@ -109,13 +109,13 @@ TEST_F(SlotFileTest, OnlyTheBlockWhoseBytesChangedFails) {
   const BlockLayout memory =
       storage_.make(StorageKind::pinned, Arrangement::contiguous, Storage::small_shape(7));
   for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
-  ASSERT_EQ(run(engine_, job(memory, file.layout, file)).state, JobState::done);
+  ASSERT_EQ(run(scheduler_, job(memory, file.layout, file)).state, JobState::done);
   {
     // Slot 3 is the second of the second file: a page, a slot of two pages, a header.
     std::fstream raw(folder_.path() / "b", std::ios::in | std::ios::out | std::ios::binary);
     raw.seekp(8192 + 8192 + 4096 + 100).put('\x7e');
   }
-  const JobOutcome outcome = run(engine_, job(file.layout, memory, file));
+  const JobOutcome outcome = run(scheduler_, job(file.layout, memory, file));
   ASSERT_EQ(outcome.failures.size(), 1u);
   EXPECT_EQ(outcome.failures[0].index, 3u);
   EXPECT_EQ(outcome.failures[0].error.code, ErrorCode::checksum_mismatch);
@@ -134,13 +134,13 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
       if (i % 2 == 0) header.block.key = "key" + std::to_string(i);
       stored.headers.push_back(header);
     }
-    ASSERT_EQ(run(engine_, std::move(stored)).state, JobState::done);
+    ASSERT_EQ(run(scheduler_, std::move(stored)).state, JobState::done);
     // A block gets its key later.
     TransferJob labelled = job(file.layout, file.layout, file);
     labelled.operation = JobOperation::write_header;
     labelled.pairs = {{1, 1}};
     labelled.headers = {SlotHeader{.block = {.key = "late"}}};
-    ASSERT_EQ(run(engine_, std::move(labelled)).state, JobState::done);
+    ASSERT_EQ(run(scheduler_, std::move(labelled)).state, JobState::done);
   }
   SlotFile again = std::move(open_slot_file(options()).value());
   EXPECT_FALSE(again.is_new);
@@ -160,11 +160,11 @@ TEST_F(SlotFileTest, EveryCallThatFailsFailsItsBlocksAndNoOthers) {
       storage_.make(StorageKind::pinned, Arrangement::contiguous, Storage::small_shape(7));
   for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
   for (std::uint64_t failing = 1; failing < 12; ++failing) {
-    ASSERT_EQ(run(engine_, job(memory, file.layout, file)).state, JobState::done);
+    ASSERT_EQ(run(scheduler_, job(memory, file.layout, file)).state, JobState::done);
     disk_.fail_call(failing);
-    const JobOutcome stored = run(engine_, job(memory, file.layout, file));
+    const JobOutcome stored = run(scheduler_, job(memory, file.layout, file));
     disk_.fail_call(failing);
-    const JobOutcome loaded = run(engine_, job(file.layout, back, file));
+    const JobOutcome loaded = run(scheduler_, job(file.layout, back, file));
     disk_.fail_call(0);
     std::vector<bool> unsure(7);
     for (const auto& failure : stored.failures) unsure[failure.index] = true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/task_threads.hpp"
+#include "memory/host/host_runtime.hpp"
 
 namespace cairn {
 namespace {

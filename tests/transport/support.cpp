@@ -8,6 +8,7 @@
 
 #include "base/hash.hpp"
 #include "layouts/builder.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "transport/io/slot_file.hpp"
 
 namespace cairn::test {
@@ -180,16 +181,16 @@ std::vector<Bytes> Storage::image(const BlockLayout& layout) {
   return images;
 }
 
-PendingJob submit(TransferEngine& engine, TransferJob job) {
+PendingJob submit(TransferScheduler& scheduler, TransferJob job) {
   auto promise = std::make_shared<std::promise<JobOutcome>>();
   std::future<JobOutcome> outcome = promise->get_future();
   job.on_complete = [promise](JobOutcome reached) { promise->set_value(std::move(reached)); };
-  const JobId id = must(engine.submit(std::move(job)));
+  const JobId id = must(scheduler.submit(std::move(job)));
   return {id, std::move(outcome)};
 }
 
-JobOutcome run(TransferEngine& engine, TransferJob job) {
-  return submit(engine, std::move(job)).outcome.get();
+JobOutcome run(TransferScheduler& scheduler, TransferJob job) {
+  return submit(scheduler, std::move(job)).outcome.get();
 }
 
 TransferJob Storage::make_job(const BlockLayout& source, const BlockLayout& destination,

@@ -12,7 +12,7 @@
 #include "layouts/block_layout.hpp"
 #include "memory/device_runtime.hpp"
 #include "tests/fakes/temp_dir.hpp"
-#include "transport/engine/transfer_engine.hpp"
+#include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn::test {
 
@@ -80,8 +80,8 @@ struct PendingJob {
   JobId id;
   std::future<JobOutcome> outcome;
 };
-PendingJob submit(TransferEngine& engine, TransferJob job);
-JobOutcome run(TransferEngine& engine, TransferJob job);
+PendingJob submit(TransferScheduler& scheduler, TransferJob job);
+JobOutcome run(TransferScheduler& scheduler, TransferJob job);
 
 // 0 -> 0, 1 -> 1, …
 std::vector<BlockPair> straight_pairs(std::uint32_t count);

@@ -28,7 +28,7 @@ class TransferBytes : public testing::TestWithParam<std::tuple<StorageKind, Stor
 
 TEST_P(TransferBytes, ArriveWhereTheyBelongAndNowhereElse) {
   const auto [source_kind, destination_kind] = GetParam();
-  TransferEngine engine(storage_.runtime(), *disk_, clock_, {});
+  TransferScheduler scheduler(storage_.runtime(), *disk_, clock_, {});
   // Neighbours, a gap, a turn back: runs that merge and runs that do not.
   const std::vector<BlockPair> pairs = {{0, 2}, {1, 3}, {2, 4}, {6, 0}, {4, 6}};
   for (Arrangement source_arrangement : kAllArrangements) {
@@ -49,7 +49,8 @@ TEST_P(TransferBytes, ArriveWhereTheyBelongAndNowhereElse) {
                              test::pattern(pair.source, source.geometry().block_bytes()));
       }
 
-      const JobOutcome outcome = test::run(engine, storage_.make_job(source, destination, pairs));
+      const JobOutcome outcome =
+          test::run(scheduler, storage_.make_job(source, destination, pairs));
 
       EXPECT_EQ(outcome.state, JobState::done);
       EXPECT_TRUE(outcome.failures.empty());
@@ -86,7 +87,7 @@ TEST_P(TransferWithinALayout, MovesBlocksToOtherSlots) {
   Storage storage;
   const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
   const SystemClock clock;
-  TransferEngine engine(storage.runtime(), *disk, clock, {});
+  TransferScheduler scheduler(storage.runtime(), *disk, clock, {});
   for (Arrangement arrangement : kAllArrangements) {
     SCOPED_TRACE(to_string(arrangement));
     const BlockLayout layout =
@@ -97,7 +98,7 @@ TEST_P(TransferWithinALayout, MovesBlocksToOtherSlots) {
     storage.write_block(layout, 1, second);
 
     const JobOutcome outcome =
-        test::run(engine, storage.make_job(layout, layout, {{0, 5}, {1, 3}}));
+        test::run(scheduler, storage.make_job(layout, layout, {{0, 5}, {1, 3}}));
 
     EXPECT_EQ(outcome.state, JobState::done);
     EXPECT_EQ(storage.read_block(layout, 0), first);
@@ -130,8 +131,8 @@ TEST_P(TransferStrategy, MovesEveryByte) {
   const SystemClock clock;
   const CopyStrategies wanted{
       .load = tested.strategy, .store = tested.strategy, .device = tested.strategy};
-  TransferEngine engine(storage.runtime(), *disk, clock,
-                        {.strategy = wanted, .polling_interval_us = 1});
+  TransferScheduler scheduler(storage.runtime(), *disk, clock,
+                              {.strategy = wanted, .polling_interval_us = 1});
   const BlockLayout source =
       storage.make(tested.source, Arrangement::layer_second, Storage::small_shape(kMovedBlocks));
   const BlockLayout destination =
@@ -141,9 +142,9 @@ TEST_P(TransferStrategy, MovesEveryByte) {
   }
   TransferJob job = storage.make_job(source, destination, test::straight_pairs(kMovedBlocks));
 
-  EXPECT_EQ(test::run(engine, std::move(job)).state, JobState::done);
+  EXPECT_EQ(test::run(scheduler, std::move(job)).state, JobState::done);
 
-  const auto copied = engine.stats().copied;
+  const auto copied = scheduler.stats().copied;
   ASSERT_EQ(copied.size(), 1u);
   EXPECT_EQ(copied[0].from, tested.source);
   EXPECT_EQ(copied[0].to, tested.destination);
@@ -205,7 +206,7 @@ TEST_P(LargeTransfer, MovesEveryByteInBoundedPieces) {
   Storage storage;
   const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
   const SystemClock clock;
-  TransferEngine engine(storage.runtime(), *disk, clock, {.staging_bytes = 4ull << 20});
+  TransferScheduler scheduler(storage.runtime(), *disk, clock, {.staging_bytes = 4ull << 20});
   const LayoutConfig shape{.num_blocks = kLargeBlocks,
                            .num_layers = 4,
                            .outer_dim = 2,
@@ -223,7 +224,7 @@ TEST_P(LargeTransfer, MovesEveryByteInBoundedPieces) {
   TransferJob job = storage.make_job(source, destination, test::straight_pairs(kLargeBlocks));
   job.on_progress = [&progress](std::uint32_t arrived) { progress.push_back(arrived); };
 
-  EXPECT_EQ(test::run(engine, std::move(job)).state, JobState::done);
+  EXPECT_EQ(test::run(scheduler, std::move(job)).state, JobState::done);
 
   for (std::uint32_t block = 0; block < kLargeBlocks; ++block) {
     EXPECT_TRUE(test::same(storage.read_block(destination, block),

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "tests/fakes/faulty_disk_io.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/transport/support.hpp"
@@ -108,16 +109,17 @@ TEST_P(TransferFault, OfTheRuntimeIsToldAndTheNextJobIsWhole) {
     for (std::uint64_t n = 1;; ++n) {
       SCOPED_TRACE(std::string(to_string(fault)) + " number " + std::to_string(n));
       FaultyRuntime runtime(std::move(*make_host_runtime({.devices = 2})));
-      TransferEngine engine(runtime, *disk_, clock_, {.workers = 1, .strategy = strategies()});
+      TransferScheduler scheduler(runtime, *disk_, clock_,
+                                  {.workers = 1, .strategy = strategies()});
       clear_destination();
       runtime.fail_nth(fault, n);
-      const JobOutcome outcome = test::run(engine, job());
+      const JobOutcome outcome = test::run(scheduler, job());
       runtime.fail_nth(fault, 0);
       expect_true(outcome);
       EXPECT_EQ(outcome.state, runtime.failed() > 0 ? JobState::failed : JobState::done);
 
       clear_destination();
-      const JobOutcome next = test::run(engine, job());
+      const JobOutcome next = test::run(scheduler, job());
       EXPECT_EQ(next.state, JobState::done);
       expect_true(next);
       if (runtime.failed() == 0) break;
@@ -129,10 +131,10 @@ TEST_P(TransferFault, OfTheDiskFailsThatBlockOnly) {
   for (std::uint64_t n = 1;; ++n) {
     SCOPED_TRACE("call " + std::to_string(n));
     FaultyDiskIo faulty(*disk_);
-    TransferEngine engine(storage_.runtime(), faulty, clock_, {.strategy = strategies()});
+    TransferScheduler scheduler(storage_.runtime(), faulty, clock_, {.strategy = strategies()});
     clear_destination();
     faulty.fail_call(n);
-    const JobOutcome outcome = test::run(engine, job());
+    const JobOutcome outcome = test::run(scheduler, job());
     expect_true(outcome);
     EXPECT_EQ(outcome.failures.size(), faulty.failures());
     if (faulty.failures() == 0) break;
@@ -165,10 +167,10 @@ TEST(TransferFaultInAGroup, NamesExactlyTheBlocksThatCannotBeRead) {
     };
     faulty.fail_range({offset_of(7) + 11, 1});
     faulty.fail_range({offset_of(8), 1});
-    TransferEngine engine(storage.runtime(), faulty, clock, {});
+    TransferScheduler scheduler(storage.runtime(), faulty, clock, {});
 
     const JobOutcome outcome =
-        test::run(engine, storage.make_job(source, destination, test::straight_pairs(kBlocks)));
+        test::run(scheduler, storage.make_job(source, destination, test::straight_pairs(kBlocks)));
 
     ASSERT_EQ(outcome.failures.size(), 2u);
     EXPECT_EQ(outcome.failures[0].index, 7u);
@@ -204,10 +206,10 @@ TEST_P(TransferFaultInABatch, NamesThePairsOfThatBatchOnly) {
     const BlockLayout destination =
         storage.make(StorageKind::device, Arrangement::contiguous, shape);
     FaultyRuntime runtime(std::move(*make_host_runtime({.devices = 2})));
-    TransferEngine engine(runtime, *disk, clock, {.workers = 1});
+    TransferScheduler scheduler(runtime, *disk, clock, {.workers = 1});
     runtime.fail_nth(GetParam(), batch + 1);
-    const JobOutcome outcome =
-        test::run(engine, storage.make_job(source, destination, test::straight_pairs(4 * kBatch)));
+    const JobOutcome outcome = test::run(
+        scheduler, storage.make_job(source, destination, test::straight_pairs(4 * kBatch)));
 
     ASSERT_EQ(runtime.failed(), 1u);
     ASSERT_EQ(outcome.failures.size(), kBatch);

@@ -47,11 +47,11 @@ class TransferStorm : public testing::TestWithParam<bool> {
         record.state = outcome.state;
         ++record.completions;
       };
-      if (auto id = engine_->submit(std::move(job))) {
+      if (auto id = scheduler_->submit(std::move(job))) {
         record.accepted = true;
         ids.push_back(*id);
       }
-      if (!ids.empty() && random() % 3 == 0) engine_->cancel(ids[random() % ids.size()]);
+      if (!ids.empty() && random() % 3 == 0) scheduler_->cancel(ids[random() % ids.size()]);
       if (random() % 8 == 0) clock_.advance_ms(1);
     }
   }
@@ -62,7 +62,7 @@ class TransferStorm : public testing::TestWithParam<bool> {
   std::vector<BlockLayout> sources_;
   std::vector<BlockLayout> destinations_;
   std::vector<Record> records_{kJobs};
-  std::unique_ptr<TransferEngine> engine_;
+  std::unique_ptr<TransferScheduler> scheduler_;
 };
 
 TEST_P(TransferStorm, EndsEveryAcceptedJobExactlyOnce) {
@@ -76,9 +76,9 @@ TEST_P(TransferStorm, EndsEveryAcceptedJobExactlyOnce) {
     destinations_.push_back(
         storage_.make(kind, Arrangement::contiguous, Storage::small_shape(kJobs)));
   }
-  engine_ =
-      std::make_unique<TransferEngine>(storage_.runtime(), *disk_, clock_,
-                                       TransferEngineOptions{.workers = 3, .max_queued_jobs = 64});
+  scheduler_ = std::make_unique<TransferScheduler>(
+      storage_.runtime(), *disk_, clock_,
+      TransferSchedulerOptions{.workers = 3, .max_queued_jobs = 64});
 
   std::vector<std::thread> threads;
   for (std::uint32_t i = 0; i < kThreads; ++i) {
@@ -86,13 +86,13 @@ TEST_P(TransferStorm, EndsEveryAcceptedJobExactlyOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   if (!destroy_in_the_middle) {
-    engine_->wait_idle();
-    const TransferEngineStats stats = engine_->stats();
+    scheduler_->wait_idle();
+    const TransferSchedulerStats stats = scheduler_->stats();
     EXPECT_EQ(stats.submitted + stats.rejected, kJobs);
     EXPECT_EQ(stats.done + stats.failed + stats.cancelled, stats.submitted);
     EXPECT_EQ(stats.queued + stats.running, 0u);
   }
-  engine_.reset();
+  scheduler_.reset();
 
   for (std::uint32_t number = 0; number < kJobs; ++number) {
     const Record& record = records_[number];

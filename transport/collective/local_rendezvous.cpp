@@ -46,7 +46,7 @@ class Meeting {
   std::vector<int> seated() const;
   std::string missing() const;
   Result<> check(const Hello& hello, std::uint32_t min_rank) const;
-  void tell_all(const Result<>& verdict);
+  void notify_all(const Result<>& verdict);
   Result<> hand_out_addresses();
   Result<> connect_below(const std::vector<Whereabouts>& addresses, std::uint32_t own_port);
   Result<> accept_above(const LinkSocket& listener);
@@ -117,15 +117,15 @@ Result<> Meeting::seat_all() {
     LinkSocket socket = std::move((*arrival)->socket);
     const Hello& hello = (*arrival)->hello;
     const auto welcome = check(hello, 1);
-    const auto told = send_verdict(socket, welcome, wait_);
-    if (!welcome || !told) continue;
+    const auto sent = send_verdict(socket, welcome, wait_);
+    if (!welcome || !sent) continue;
     sockets_[hello.rank] = std::move(socket);
     ports_[hello.rank] = hello.port;
   }
   return {};
 }
 
-void Meeting::tell_all(const Result<>& verdict) {
+void Meeting::notify_all(const Result<>& verdict) {
   const LinkWait at_once{.until = std::chrono::steady_clock::now(), .stop_fd = -1};
   for (const LinkSocket& socket : sockets_) {
     if (socket) static_cast<void>(send_verdict(socket, verdict, at_once));
@@ -156,7 +156,7 @@ Result<> Meeting::hand_out_addresses() {
 Result<std::vector<LinkSocket>> Meeting::as_host() {
   auto met = seat_all();
   if (met) met = hand_out_addresses();
-  tell_all(met);
+  notify_all(met);
   if (!met) return std::move(met).error();
   return std::move(sockets_);
 }
@@ -197,8 +197,8 @@ Result<> Meeting::accept_above(const LinkSocket& listener) {
       return Error{ErrorCode::state_conflict, "rank 0 went on without this rank"};
     }
     const auto welcome = check((*arrival)->hello, rank() + 1);
-    const auto told = send_verdict((*arrival)->socket, welcome, wait_);
-    if (welcome && told) sockets_[(*arrival)->hello.rank] = std::move((*arrival)->socket);
+    const auto sent = send_verdict((*arrival)->socket, welcome, wait_);
+    if (welcome && sent) sockets_[(*arrival)->hello.rank] = std::move((*arrival)->socket);
   }
   return {};
 }

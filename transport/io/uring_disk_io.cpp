@@ -325,7 +325,7 @@ class UringDiskIo final : public DiskIo {
           call = next;
         }
       }
-      for (Call& call : ended) tell(call);
+      for (Call& call : ended) notify(call);
       ended.clear();
     }
   }
@@ -345,7 +345,7 @@ class UringDiskIo final : public DiskIo {
     }
   }
 
-  static void tell(Call& call) {
+  static void notify(Call& call) {
     guarded("disk", [&] {
       if (call.error) {
         call.done(std::move(*call.error));

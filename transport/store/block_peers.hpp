@@ -8,7 +8,7 @@
 
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
-#include "transport/store/shared_store.hpp"
+#include "transport/store/remote_store.hpp"
 
 namespace cairn {
 
@@ -34,8 +34,8 @@ class BlockPeers {
   virtual void read(Read read, UniqueFunction<void(Result<std::size_t>)> done) = 0;
 
   struct Stats {
-    SharedStoreStats::Operation reads;
-    std::vector<SharedStoreStats::Node> servers;
+    RemoteStoreStats::Operation reads;
+    std::vector<RemoteStoreStats::Node> servers;
     std::vector<NodeDurations::OfNode> by_server = {};  // reads only
   };
   virtual Stats stats() const = 0;

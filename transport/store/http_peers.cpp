@@ -79,10 +79,10 @@ class HttpPeers final : public BlockPeers {
       MutexLock lock(mutex_);
       stats = stats_;
       stats.by_server = by_server_.snapshot();
-      for (const auto& [name, told] : servers_) {
+      for (const auto& [name, server] : servers_) {
         stats.servers.push_back({.address = name,
-                                 .is_open = Clock::now() < told.open_until,
-                                 .last_error = told.last_error});
+                                 .is_open = Clock::now() < server.open_until,
+                                 .last_error = server.last_error});
       }
     }
     stats.reads.durations = durations_.snapshot();
@@ -132,13 +132,13 @@ class HttpPeers final : public BlockPeers {
     if (refuses) {
       peer.last_error = peer.name + " answered " + std::to_string(answer.status);
       peer.circuit.failed(random_);
-      tell(peer);
+      note_state(peer);
       return Error{ErrorCode::io_error, peer.last_error};
     }
     if (!peer.last_error.empty()) {
       peer.last_error.clear();
       peer.circuit.answered();
-      tell(peer);
+      note_state(peer);
     }
     if (answer.parts) return *answer.parts;
     if (answer.status == 404) return 0;
@@ -183,7 +183,7 @@ class HttpPeers final : public BlockPeers {
     peer->asked = Clock::now();
     peer->turn = turns_.insert(turns_.end(), peer.get());
     peers_.emplace(server, peer);
-    tell(*peer);
+    note_state(*peer);
     return peer;
   }
 
@@ -236,7 +236,7 @@ class HttpPeers final : public BlockPeers {
     if (end.failure && !stopping_) {
       peer.last_error = end.failure->detail;
       peer.circuit.failed(random_);
-      tell(peer);
+      note_state(peer);
     }
     for (PeerLink::Request& request : link->take_unanswered()) {
       auto next = link_with_room(peer);
@@ -258,7 +258,7 @@ class HttpPeers final : public BlockPeers {
     if (result) stats_.reads.bytes += *result * part_bytes;
   }
 
-  void tell(const Peer& peer) {
+  void note_state(const Peer& peer) {
     if (peer.is_leaving) return;
     MutexLock lock(mutex_);
     servers_[peer.name] = {.last_error = peer.last_error, .open_until = peer.circuit.open_until()};
@@ -289,11 +289,11 @@ class HttpPeers final : public BlockPeers {
   Stats stats_ CAIRN_GUARDED_BY(mutex_);  // without its servers
   NodeDurations by_server_ CAIRN_GUARDED_BY(mutex_);
   // open_until is a time, because the end of a pause is not reported.
-  struct Told {
+  struct ServerState {
     std::string last_error;
     Clock::time_point open_until;
   };
-  std::map<std::string, Told> servers_ CAIRN_GUARDED_BY(mutex_);
+  std::map<std::string, ServerState> servers_ CAIRN_GUARDED_BY(mutex_);
   DurationHistogram durations_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   Thread thread_;  // last: it uses all other members

@@ -15,7 +15,7 @@ void NodeDurations::record(const Request& request) {
 
 NodeDurations::Entry& NodeDurations::entry_of(const Request& request) {
   if (const auto at = nodes_.find(request.node); at != nodes_.end()) return at->second;
-  if (nodes_.size() >= kMaxToldApart) {
+  if (nodes_.size() >= kMaxNodes) {
     const auto idle =
         std::ranges::min_element(nodes_, {}, [](const auto& node) { return node.second.last; });
     if (request.ended - idle->second.last < kIdle) {

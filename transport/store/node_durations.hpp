@@ -25,7 +25,7 @@ class NodeDurations {
 
   // Nodes with their own series, ten per operation in use. With at most four operations that is
   // 2,560. Further nodes share one entry.
-  static constexpr std::size_t kMaxToldApart = 64;
+  static constexpr std::size_t kMaxNodes = 64;
   static constexpr const char* kOthers = "other";
   // A node without requests for this long gives its entry to the next further node.
   static constexpr std::chrono::minutes kIdle{10};

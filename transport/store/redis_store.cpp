@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 constexpr int kMaxHops = 4;
 // Number of holders per name, minus one: enough to spread the reads.
 constexpr std::string_view kLastHolder = "7";
-// A holder's text has at most 1,024 bytes (SharedHolder), its score about 16.
+// A holder's text has at most 1,024 bytes (RemoteHolder), its score about 16.
 constexpr RedisLink::Most kMostOfHolders{.bytes = 16 * 1024, .elements = 16};
 // Known nodes: a cluster's, and some that were only named in redirects.
 constexpr std::size_t kMaxNodes = RedisTopology::kMaxNodes + 64;
@@ -115,8 +115,8 @@ bool is_yes(const Task& task, const RedisReply& reply) {
 }
 
 // Members and scores alternate. Ignores invalid scores.
-SharedStore::Holders holders_of(const RedisReply& reply) {
-  SharedStore::Holders holders;
+RemoteStore::Holders holders_of(const RedisReply& reply) {
+  RemoteStore::Holders holders;
   for (std::size_t i = 0; i + 1 < reply.list.size(); i += 2) {
     const std::string& score = reply.list[i + 1].text;
     std::uint64_t number = 0;
@@ -143,7 +143,7 @@ struct Node {
 };
 using NodePtr = std::shared_ptr<Node>;
 
-class RedisStore final : public SharedStore {
+class RedisStore final : public RemoteStore {
  public:
   RedisStore(RedisSettings settings, std::unique_ptr<asio::ssl::context> tls)
       : settings_(std::move(settings)),
@@ -203,20 +203,20 @@ class RedisStore final : public SharedStore {
     post({.operation = StoreOperation::read,
           .name = std::move(read.name),
           .memory = std::move(read.into),
-          .done = told(std::move(done))});
+          .done = without_reply(std::move(done))});
   }
   void write(Write write, UniqueFunction<void(Result<bool>)> done) override {
     post({.operation = StoreOperation::write,
           .name = std::move(write.name),
           .memory = std::move(write.from),
           .ttl_ms = write.ttl_ms,
-          .done = told(std::move(done))});
+          .done = without_reply(std::move(done))});
   }
   void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
     post({.operation = StoreOperation::touch,
           .name = std::move(touch.name),
           .ttl_ms = touch.ttl_ms,
-          .done = told(std::move(done))});
+          .done = without_reply(std::move(done))});
   }
   void erase(std::string name) override {
     asio::post(io_, [this, name = std::move(name)] {
@@ -227,8 +227,8 @@ class RedisStore final : public SharedStore {
     });
   }
 
-  SharedStoreStats stats() const override {
-    SharedStoreStats stats;
+  RemoteStoreStats stats() const override {
+    RemoteStoreStats stats;
     {
       MutexLock lock(mutex_);
       stats = stats_;
@@ -245,7 +245,7 @@ class RedisStore final : public SharedStore {
     asio::post(io_, [this, task = std::make_shared<Task>(std::move(task))] { submit(task); });
   }
 
-  static UniqueFunction<void(Result<bool>, const RedisReply&)> told(
+  static UniqueFunction<void(Result<bool>, const RedisReply&)> without_reply(
       UniqueFunction<void(Result<bool>)> done) {
     return [done = std::move(done)](Result<bool> result, const RedisReply&) mutable {
       done(std::move(result));
@@ -391,7 +391,7 @@ class RedisStore final : public SharedStore {
     const StoreOutcome outcome = outcome_of(result);
     {
       MutexLock lock(mutex_);
-      SharedStoreStats::Operation& counts = stats_.operations[index];
+      RemoteStoreStats::Operation& counts = stats_.operations[index];
       ++counts.outcomes[static_cast<std::size_t>(outcome)];
       if (outcome == StoreOutcome::done) counts.bytes += total_bytes(task->memory);
       if (task->asked != nullptr) {
@@ -480,7 +480,7 @@ class RedisStore final : public SharedStore {
     if (stopping_ || node.is_leaving) return;
     node.last_error = why.detail;
     node.circuit.failed(random_);
-    tell_nodes();
+    report_nodes();
     discover_soon();
     ask_failed_soon();
   }
@@ -489,7 +489,7 @@ class RedisStore final : public SharedStore {
     if (node.last_error.empty()) return;
     node.circuit.answered();
     node.last_error.clear();
-    tell_nodes();
+    report_nodes();
   }
 
   // A failed node without other requests, such as a primary that returned as a replica, is checked
@@ -519,7 +519,7 @@ class RedisStore final : public SharedStore {
     if (any) ask_failed_soon();
   }
 
-  void tell_nodes() {
+  void report_nodes() {
     MutexLock lock(mutex_);
     stats_.nodes.clear();
     for (const auto& [text, node] : nodes_) {
@@ -583,7 +583,7 @@ class RedisStore final : public SharedStore {
       failed(node, slots.error());
     } else {
       node.last_error = slots.error().detail;
-      tell_nodes();
+      report_nodes();
     }
     not_discovered();
   }
@@ -605,7 +605,7 @@ class RedisStore final : public SharedStore {
     }
     forget_strangers();
     is_discovering_ = false;
-    tell_nodes();
+    report_nodes();
   }
 
   void end() {
@@ -640,7 +640,7 @@ class RedisStore final : public SharedStore {
   std::minstd_rand random_{std::random_device{}()};
 
   mutable Mutex mutex_;
-  SharedStoreStats stats_ CAIRN_GUARDED_BY(mutex_);
+  RemoteStoreStats stats_ CAIRN_GUARDED_BY(mutex_);
   NodeDurations by_node_ CAIRN_GUARDED_BY(mutex_);
   std::array<DurationHistogram, kNumStoreOperations> durations_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
@@ -649,14 +649,14 @@ class RedisStore final : public SharedStore {
 
 }  // namespace
 
-Result<std::unique_ptr<SharedStore>> make_redis_store(RedisSettings settings) {
+Result<std::unique_ptr<RemoteStore>> make_redis_store(RedisSettings settings) {
   std::unique_ptr<asio::ssl::context> tls;
   if (settings.tls) {
     auto made = make_wire_tls(settings.tls_files);
     if (!made) return std::move(made).error();
     tls = std::move(*made);
   }
-  return std::unique_ptr<SharedStore>(
+  return std::unique_ptr<RemoteStore>(
       std::make_unique<RedisStore>(std::move(settings), std::move(tls)));
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/result.hpp"
 #include "transport/store/redis_settings.hpp"
-#include "transport/store/shared_store.hpp"
+#include "transport/store/remote_store.hpp"
 
 namespace cairn {
 
@@ -13,6 +13,6 @@ namespace cairn {
 // when a node reports or shows a change. It pauses requests to a node that fails: for 0.1 s, then
 // twice as long each time, up to 5 s. Meanwhile that node's values are unavailable. Errors:
 // not_found or malformed if a file of `settings.tls` cannot be used.
-Result<std::unique_ptr<SharedStore>> make_redis_store(RedisSettings settings);
+Result<std::unique_ptr<RemoteStore>> make_redis_store(RedisSettings settings);
 
 }  // namespace cairn

@@ -14,7 +14,7 @@ from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
 from cairn.calls import life as _life
-from cairn.calls import movement as _movement
+from cairn.calls import transfers as _transfer
 from cairn.calls import service as _service
 from cairn.http import Call, Request, head_of
 
@@ -112,25 +112,25 @@ class ClientBase:
     read = Verb(_keys.read)
     write = Verb(_keys.write)
 
-    transfer = Verb(_movement.transfer)
-    transfers = Verb(_movement.transfers)
-    drain = Verb(_movement.drain)
-    transfer_state = Verb(_movement.transfer_state)
-    cancel_transfer = Verb(_movement.cancel_transfer)
-    snapshots = Verb(_movement.snapshots)
-    make_snapshot = Verb(_movement.make_snapshot)
-    restore_snapshot = Verb(_movement.restore_snapshot)
-    drop_snapshot = Verb(_movement.drop_snapshot)
-    join_group = Verb(_movement.join_group)
-    groups = Verb(_movement.groups)
-    group = Verb(_movement.group)
-    leave_group = Verb(_movement.leave_group)
-    send = Verb(_movement.send)
-    recv = Verb(_movement.recv)
-    broadcast = Verb(_movement.broadcast)
-    all_gather = Verb(_movement.all_gather)
-    agree = Verb(_movement.agree)
-    all_reduce = Verb(_movement.all_reduce)
+    transfer = Verb(_transfer.transfer)
+    transfers = Verb(_transfer.transfers)
+    drain = Verb(_transfer.drain)
+    transfer_state = Verb(_transfer.transfer_state)
+    cancel_transfer = Verb(_transfer.cancel_transfer)
+    snapshots = Verb(_transfer.snapshots)
+    make_snapshot = Verb(_transfer.make_snapshot)
+    restore_snapshot = Verb(_transfer.restore_snapshot)
+    drop_snapshot = Verb(_transfer.drop_snapshot)
+    join_group = Verb(_transfer.join_group)
+    groups = Verb(_transfer.groups)
+    group = Verb(_transfer.group)
+    leave_group = Verb(_transfer.leave_group)
+    send = Verb(_transfer.send)
+    recv = Verb(_transfer.recv)
+    broadcast = Verb(_transfer.broadcast)
+    all_gather = Verb(_transfer.all_gather)
+    agree = Verb(_transfer.agree)
+    all_reduce = Verb(_transfer.all_reduce)
 
     put_agent = Verb(_agents.put_agent)
     agents = Verb(_agents.agents)

@@ -313,7 +313,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A movement of blocks. `state` is queued, running, done (every byte arrived), failed (`failures` names each
+    """A transfer of blocks. `state` is queued, running, done (every byte arrived), failed (`failures` names each
     lost key) or cancelled."""
 
     transfer: str

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 
+#include "memory/cuda/cuda_runtime.hpp"
 #include "transport/collective/local_communicator.hpp"
 
 namespace cairn::conformance {

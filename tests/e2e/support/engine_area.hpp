@@ -5,7 +5,7 @@
 
 #include "base/file_descriptor.hpp"
 #include "client/http_client.hpp"
-#include "tests/e2e/support/blocks.hpp"
+#include "tests/e2e/support/test_blocks.hpp"
 
 // Memory of an engine's that is large enough to be copied for a while: a region a layer,
 // [block][outer] in each of them. A number names a block's bytes, as it does in blocks.hpp.

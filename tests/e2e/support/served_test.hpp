@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "tests/base/eventually.hpp"
-#include "tests/e2e/support/blocks.hpp"
 #include "tests/e2e/support/rest.hpp"
 #include "tests/e2e/support/server_process.hpp"
+#include "tests/e2e/support/test_blocks.hpp"
 
 namespace cairn::e2e {
 
@@ -46,7 +46,7 @@ class TestCache {
                         const std::string& more = "") const;
   // A block of a commit.
   static json commit_block(const json& handle, int n);
-  // Starts a movement and waits for its end.
+  // Starts a transfer and waits for its end.
   json transfer(const std::vector<std::string>& keys, const std::string& to,
                 const std::string& mode = "copy");
 

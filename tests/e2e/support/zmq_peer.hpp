@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/e2e/support/blocks.hpp"
 #include "tests/e2e/support/rest.hpp"
+#include "tests/e2e/support/test_blocks.hpp"
 
 namespace cairn::e2e {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory/alloc/caching_allocator.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/memory/alloc/sizes.hpp"
 

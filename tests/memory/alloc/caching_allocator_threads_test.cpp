@@ -10,6 +10,7 @@
 
 #include "memory/alloc/caching_allocator.hpp"
 #include "memory/exported_memory.hpp"
+#include "memory/host/host_runtime.hpp"
 #include "tests/conformance/stream_gate.hpp"
 #include "tests/memory/alloc/sizes.hpp"
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/host/host_runtime.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/memory/alloc/sizes.hpp"
 

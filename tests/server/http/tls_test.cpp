@@ -1,10 +1,9 @@
-#include "server/http/tls.hpp"
-
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <thread>
 
+#include "server/http/server_tls.hpp"
 #include "tests/fakes/temp_dir.hpp"
 #include "tests/fakes/tls/tls_client.hpp"
 #include "tests/server/http/http_fixture.hpp"

@@ -1,0 +1,192 @@
+#include "blockmgr/core/resizing.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "blockmgr/core/cache_core.hpp"
+
+namespace cairn {
+namespace {
+
+// Under one hold of the lock: copies evicted, and slots checked for copies that must move.
+constexpr std::uint32_t kEvictStep = 256;
+constexpr std::uint32_t kLookStep = 1024;
+// Limits for the copies in progress. Each copy from disk takes a staging block, which clients use
+// too.
+constexpr std::uint64_t kBytesAtOnce = 32ull << 20;
+constexpr std::uint64_t kMostAtOnce = 256;
+constexpr std::uint64_t kDiskAtOnce = 8;
+// Delay before a failed copy is tried again.
+constexpr std::chrono::milliseconds kAfterFailure{200};
+
+}  // namespace
+
+bool Resizing::begin() { return !std::exchange(under_way_, true); }
+
+void Resizing::go_on(CacheLock& locked) {
+  for (Tier tier : kTiers) {
+    const SlotPool& slots = locked->store.pool(tier);
+    if (slots.beyond_count() == 0) continue;
+    // A copy in progress uses two slots. So does a copy whose old slot is held by leases.
+    const std::uint32_t staying =
+        slots.capacity() - slots.free_count() - locked->store.leaving_count(tier) -
+        locked->store.superseded_count(tier) - tiers_[index_of(tier)].under_way;
+    if (staying > slots.limit()) {
+      const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
+      // A client waits for the resize, and thousands of blocks may have to leave.
+      const SlotQueue::Reclaim step{.count = excess, .may_go_remote = false};
+      const bool any = locked->slots.reclaim(locked, tier, step) > 0;
+      if (!any && !locked.step_is_over()) cut_chains(locked, tier, excess);
+    } else {
+      // Only now: a block that is being copied cannot be evicted, so more valuable blocks would be.
+      relocate_some(locked, tier);
+    }
+  }
+}
+
+// Eviction keeps a block if the rest of its prefix lies in other tiers. But now it has no room
+// here.
+void Resizing::cut_chains(CacheLock& locked, Tier tier, std::uint32_t count) {
+  OneTier& state = tiers_[index_of(tier)];
+  if (locked->store.leaving_count(tier) > 0 || locked.now() < state.no_cut_before) return;
+  if (locked->store.cut_chains(tier, count) == 0) {
+    state.no_cut_before = locked.now() + kAfterFailure;
+  }
+}
+
+void Resizing::relocate_some(CacheLock& locked, Tier tier) {
+  OneTier& state = tiers_[index_of(tier)];
+  const SlotPool& slots = locked->store.pool(tier);
+  if (state.under_way > 0 || locked.now() < state.not_before) return;
+  const std::uint64_t most =
+      tier == Tier::disk
+          ? kDiskAtOnce
+          : std::clamp<std::uint64_t>(kBytesAtOnce / locked.core().block_bytes, 1, kMostAtOnce);
+  auto items = std::make_shared<std::vector<Relocated>>();
+  const std::uint32_t look = std::min(kLookStep, slots.end() - slots.limit());
+  for (std::uint32_t i = 0; i < look && items->size() < most && slots.free_count() > 0; ++i) {
+    if (state.next < slots.limit() || state.next >= slots.end()) state.next = slots.limit();
+    const SlotRef from(tier, state.next++);
+    const SlotRecord& slot = locked->store.record(from);
+    // A transfer depends on its source's slot. A reader could keep the old slot, but its pin looks
+    // the same.
+    if (slot.life != SlotLife::committed || slot.gone || slot.pins != slot.leases) continue;
+    locked->store.pin_in_place(from);
+    const SlotRef to = locked->store.take(tier, slot.priority);
+    Relocated item{.from = from, .to = to, .generation = slot.generation};
+    if (tier == Tier::disk)
+      item.header = header_of_copy(locked, {.source = from, .destination = to});
+    items->push_back(std::move(item));
+  }
+  if (items->empty()) return;
+  state.under_way = static_cast<std::uint32_t>(items->size());
+  locked.after([core = locked.core().shared_from_this(), tier, items] {
+    if (tier == Tier::disk) {
+      copy_on_disk(*core, items);
+    } else {
+      copy_in_memory(*core, tier, items);
+    }
+  });
+}
+
+void Resizing::copy_in_memory(CacheCore& core, Tier tier, const Relocations& items) {
+  TransferJob job;
+  job.source = job.destination = &core.layout(tier);
+  job.urgency = Urgency::background;
+  for (const Relocated& item : *items) job.pairs.push_back({item.from.slot(), item.to.slot()});
+  core.submit(std::move(job),
+              [&core, tier, items](const JobOutcome& outcome) {
+                const Error cancelled{ErrorCode::cancelled, "the server is shutting down"};
+                if (outcome.state == JobState::cancelled) {
+                  for (Relocated& item : *items) item.error = cancelled;
+                }
+                for (const BlockFailure& failure : outcome.failures) {
+                  (*items)[failure.index].error = failure.error;
+                }
+                copies_ended(core, tier, items);
+              },
+              {});
+}
+
+namespace {
+
+std::optional<Error> error_of(const JobOutcome& outcome) {
+  if (outcome.state == JobState::done) return std::nullopt;
+  if (!outcome.failures.empty()) return outcome.failures.front().error;
+  return Error{ErrorCode::cancelled, "the server is shutting down"};
+}
+
+}  // namespace
+
+// Copies through memory, so that the bytes are compared with their checksum before they are
+// written.
+void Resizing::copy_on_disk(CacheCore& core, const Relocations& items) {
+  auto left = std::make_shared<std::atomic<std::size_t>>(items->size());
+  for (Relocated& item : *items) {
+    const auto ended = [self = core.shared_from_this(), items, left,
+                        &item](std::optional<Error> error) {
+      item.error = std::move(error);
+      if (--*left == 0) copies_ended(*self, Tier::disk, items);
+    };
+    core.staging.acquire(
+        [self = core.shared_from_this(), &item, ended](Result<CanonicalStaging::Block> block) {
+          if (!block) return ended(block.error());
+          auto held = std::make_shared<CanonicalStaging::Block>(std::move(*block));
+          TransferJob read;
+          read.source = &self->layout(Tier::disk);
+          read.destination = &held->layout();
+          read.urgency = Urgency::background;
+          read.pairs.push_back({item.from.slot(), 0});
+          self->submit(std::move(read),
+                       [self, &item, ended, held](const JobOutcome& outcome) {
+                         if (auto error = error_of(outcome)) {
+                           item.unreadable = accuses_source(Tier::disk, error->code);
+                           return ended(std::move(error));
+                         }
+                         TransferJob write;
+                         write.source = &held->layout();
+                         write.destination = &self->layout(Tier::disk);
+                         write.urgency = Urgency::background;
+                         write.pairs.push_back({0, item.to.slot()});
+                         write.headers.push_back(item.header);
+                         self->submit(
+                             std::move(write),
+                             [ended, held](const JobOutcome& written) { ended(error_of(written)); },
+                             {});
+                       },
+                       {});
+        });
+  }
+}
+
+void Resizing::copies_ended(CacheCore& core, Tier tier, const Relocations& items) {
+  if (tier == Tier::disk) core.options().failpoint("resize.written");
+  CacheLock locked(core, LockUse::movement);
+  locked->sizes.relocated(locked, tier, *items);
+  if (tier == Tier::disk) core.options().failpoint("resize.noted");
+}
+
+void Resizing::relocated(CacheLock& locked, Tier tier, const std::vector<Relocated>& items) {
+  OneTier& state = tiers_[index_of(tier)];
+  state.under_way = 0;
+  for (const Relocated& item : items) {
+    const SlotRecord& slot = locked->store.record(item.from);
+    if (item.error) {
+      state.not_before = locked.now() + kAfterFailure;
+      if (item.unreadable)
+        locked->transfers.drop_unreadable(locked, item.from, item.generation, *item.error);
+    }
+    // If the copy is gone, or is in use by others now, a later step looks at it again.
+    const bool stays = item.error || locked->dropped || slot.gone || slot.pins != slot.leases + 1;
+    if (!stays) locked->store.relocate({.from = item.from, .to = item.to});
+    locked->store.unpin_in_place(item.from);
+    if (stays) {
+      locked->store.unpin(item.to);
+    } else {
+      locked->store.unpin_in_place(item.to);
+    }
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,180 @@
+// Offload and write-through.
+#include <algorithm>
+
+#include "blockmgr/core/cache_core.hpp"
+
+namespace cairn {
+
+void Transfers::offload(CacheLock& locked, std::vector<SlotRef> victims, EvictionReason reason,
+                        Ended ended) {
+  const Tier lower = *locked->store.next_lower(victims.front().tier());
+  std::uint64_t not_admitted = 0;
+  if (lower == Tier::disk && reason != EvictionReason::request) {
+    std::erase_if(victims, [&](SlotRef victim) {
+      if (admit(locked, victim)) return false;
+      if (let_go(locked, victim, reason)) ++not_admitted;
+      return true;
+    });
+  }
+  const std::size_t room =
+      std::min<std::size_t>(victims.size(), locked->slots.attainable(locked, lower));
+  auto batch = std::make_shared<TransferBatch>();
+  batch->purpose = TransferBatch::Purpose::offload;
+  batch->to = lower;
+  batch->reason = reason;
+  batch->ended = std::move(ended);
+  batch->left = not_admitted;
+  // Victims start with the end of a prefix, so its end is what finds no room below.
+  const std::size_t unplaced = victims.size() - room;
+  for (std::size_t i = 0; i < unplaced; ++i) {
+    if (let_go(locked, victims[i], reason)) ++batch->left;
+  }
+  for (std::size_t i = unplaced; i < victims.size(); ++i) {
+    batch->items.push_back({.source = victims[i], .destination = victims[i]});
+  }
+  if (batch->items.empty()) return finish(locked, batch);
+  begin_in_background(locked, batch);
+
+  SlotRequest request{.count = static_cast<std::uint32_t>(room), .takes_fewer = true};
+  request.granted = [this, batch](CacheLock& inner, Result<std::span<const SlotRef>> slots) {
+    const auto homed = static_cast<std::ptrdiff_t>(slots ? slots->size() : 0);
+    const auto first = batch->items.end() - homed;
+    for (auto item = batch->items.begin(); item != first; ++item) {
+      if (let_go(inner, item->source, batch->reason)) ++batch->left;
+    }
+    // The waiting request counts on these victims. If offload() is still in ask(), it sees the
+    // result itself.
+    if (first != batch->items.begin() && !batch->asking) inner.serve_again();
+    batch->items.erase(batch->items.begin(), first);
+    if (homed == 0) return finish(inner, batch);
+    start(inner, batch, *slots);
+  };
+  batch->asking = true;
+  auto asked = locked->slots.ask(locked, lower, std::move(request));
+  if (!asked) request.granted(locked, std::move(asked).error());
+  batch->asking = false;
+}
+
+void Transfers::begin_in_background(CacheLock& locked, const Batch& batch) {
+  batch->number = ++last_background_;
+  batch->began = locked.now();
+  background_.emplace(batch->number, batch);
+}
+
+// A cursor holds the number of a transfer and of a block in it, which do not change.
+PendingList Transfers::pending(CacheLock& locked, const PendingRequest& request) const {
+  // A transfer has at most as many blocks as a request may name or ask for.
+  constexpr int kItemBits = 24;
+  PendingList result;
+  std::uint64_t item = request.cursor & ((std::uint64_t{1} << kItemBits) - 1);
+  for (auto at = background_.lower_bound(request.cursor >> kItemBits); at != background_.end();
+       ++at) {
+    const TransferBatch& batch = *at->second;
+    if (batch.number != request.cursor >> kItemBits) item = 0;
+    for (; item < batch.items.size(); ++item) {
+      const SlotRecord& source = locked->store.record(batch.items[item].source);
+      if (batch.items[item].ended || source.gone) continue;
+      if (result.blocks.size() == request.limit) {
+        result.next_cursor = batch.number << kItemBits | item;
+        return result;
+      }
+      const auto age =
+          std::chrono::duration_cast<std::chrono::milliseconds>(locked.now() - batch.began);
+      result.blocks.push_back({.key = locked->store.key(source.owner),
+                               .from = batch.items[item].source.tier(),
+                               .to = batch.to,
+                               .age_ms = static_cast<std::uint64_t>(age.count())});
+    }
+  }
+  return result;
+}
+
+bool Transfers::admit(CacheLock& locked, SlotRef at) {
+  const DiskOptions& disk = locked.core().options().disk;
+  if (disk.admission == DiskAdmission::second_use && !locked->store.record(at).used_again) {
+    ++disk_admission_.rejected;
+    return false;
+  }
+  if (!locked.services().disk_writes.take(locked.core().block_bytes, locked.now())) {
+    ++disk_admission_.throttled;
+    return false;
+  }
+  ++disk_admission_.admitted;
+  return true;
+}
+
+// If a client asked for the eviction, a block that stays is reported, and is not an error.
+bool Transfers::let_go(CacheLock& locked, SlotRef victim, EvictionReason reason) {
+  const SlotRecord& slot = locked->store.record(victim);
+  const bool held = slot.pins > 1;
+  const bool needed =
+      !slot.gone && reason != EvictionReason::request && locked->store.holds_a_chain(victim);
+  const bool leaves = !slot.gone && !held && !needed;
+  if (leaves) {
+    locked->store.drop(victim, reason);
+  } else {
+    locked->store.end_leaving(victim);
+  }
+  locked->store.unpin(victim);
+  return leaves;
+}
+
+// How many of these blocks the disk's byte rate admits. The cache's configuration asks for
+// write-through, so it does not matter whether the blocks were used again.
+std::size_t Transfers::within_budget(CacheLock& locked, std::size_t blocks) {
+  std::size_t admitted = 0;
+  while (admitted < blocks &&
+         locked.services().disk_writes.take(locked.core().block_bytes, locked.now()))
+    ++admitted;
+  disk_admission_.admitted += admitted;
+  disk_admission_.throttled += blocks - admitted;
+  return admitted;
+}
+
+void Transfers::let_source_go(CacheLock& locked, const TransferBatch& batch, SlotRef source) {
+  if (batch.purpose == TransferBatch::Purpose::write_through) {
+    --written_through_[index_of(source.tier())];
+  }
+  locked->store.unpin(source);
+}
+
+void Transfers::write_through(CacheLock& locked, std::span<const SlotRef> committed) {
+  for (Tier lower : kTiers) {
+    if (committed.empty() || lower <= committed.front().tier() ||
+        !locked.core().spaces[index_of(lower)]) {
+      continue;
+    }
+    // Takes as many as find room, from the start of the prefix. Cut-off blocks evict nothing.
+    const auto first_cut_off = std::ranges::find_if(
+        committed, [&](SlotRef at) { return locked->store.record(at).cut_off; });
+    const std::uint64_t attainable = first_cut_off == committed.end()
+                                         ? locked->slots.attainable(locked, lower)
+                                         : locked->store.pool(lower).free_count();
+    std::size_t room = std::min<std::size_t>(committed.size(), attainable);
+    if (lower == Tier::disk) room = within_budget(locked, room);
+    if (room == 0) continue;
+    auto batch = std::make_shared<TransferBatch>();
+    batch->purpose = TransferBatch::Purpose::write_through;
+    batch->to = lower;
+    for (std::size_t i = 0; i < room; ++i) {
+      locked->store.pin(committed[i]);
+      ++written_through_[index_of(committed[i].tier())];
+      batch->items.push_back({.source = committed[i], .destination = committed[i]});
+    }
+    begin_in_background(locked, batch);
+    SlotRequest request{.count = static_cast<std::uint32_t>(room), .takes_fewer = true};
+    request.granted = [this, batch](CacheLock& inner, Result<std::span<const SlotRef>> slots) {
+      const std::size_t homed = slots ? slots->size() : 0;
+      for (; batch->items.size() > homed; batch->items.pop_back()) {
+        let_source_go(inner, *batch, batch->items.back().source);
+      }
+      if (homed == 0) return finish(inner, batch);
+      start(inner, batch, *slots);
+    };
+    if (auto asked = locked->slots.ask(locked, lower, std::move(request)); !asked) {
+      request.granted(locked, std::move(asked).error());
+    }
+  }
+}
+
+}  // namespace cairn

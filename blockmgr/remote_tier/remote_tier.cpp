@@ -1,0 +1,401 @@
+#include "blockmgr/remote_tier/remote_tier.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/hex.hpp"
+#include "blockmgr/core/cache_core.hpp"
+#include "blockmgr/remote_tier/remote_fetch.hpp"
+#include "blockmgr/remote_tier/remote_upload.hpp"
+
+namespace cairn {
+namespace {
+
+// Keys per look-up: one round trip of about 40 kB.
+constexpr std::size_t kMaxLookAhead = 512;
+// How long the store is not asked again about an absent key.
+constexpr std::chrono::milliseconds kAbsentFor{500};
+// The same for a key whose answer was late: the store may only have been busy.
+constexpr std::chrono::milliseconds kSparedFor{50};
+constexpr std::size_t kMaxAbsent = 16'384;  // 24 bytes each
+// Names known to be in the store, in each half: 24 bytes each. A forgotten name is only asked about
+// again.
+constexpr std::size_t kMaxKnown = 65'536;
+// Blocks waiting to be stored, 160 bytes each. Further blocks are not stored.
+constexpr std::size_t kMaxWaiting = 8'192;
+// How long a block that was just fetched or stored is not touched again.
+constexpr std::chrono::seconds kJustTouched{1};
+// Touches per match.
+constexpr std::size_t kMaxTouches = 512;
+
+}  // namespace
+
+RemoteTier::RemoteTier(const std::shared_ptr<Cache>& cache, const Services& services)
+    : context_(std::make_shared<RemoteContext>(cache, services.beyond, events_of(*cache))),
+      config_(*context_->cache->config().shared),
+      clock_(services.clock),
+      options_(services.options) {}
+
+RemoteEvents RemoteTier::events_of(const Cache& cache) {
+  CacheServices& services = *cache.core()->services;
+  return {EventSink{.ring = &services.events, .cache = cache.core()->number}, services.clock};
+}
+
+void RemoteTier::begin() {
+  if (config_.placement == RemoteTierConfig::Placement::holders) {
+    holders_ = std::make_shared<RemoteHolders>(context_, clock_);
+  }
+  if (config_.write != RemoteTierConfig::Write::on_evict) return;
+  const std::weak_ptr<RemoteTier> weak = weak_from_this();
+  evictions_ = std::make_shared<EvictionUploads>(
+      context_,
+      EvictionUploads::Options{.clock = clock_,
+                               .wait_at_most = options_.evict_wait,
+                               .ended = [weak](const BlockKey& key, const Result<>& result) {
+                                 if (const auto self = weak.lock()) self->departed(key, result);
+                               }});
+  context_->cache->set_evict_to_remote(
+      {.taker = [evictions = evictions_](
+                    std::vector<LeavingBlock> blocks) { evictions->take(std::move(blocks)); },
+       .wait_at_most = options_.evict_wait});
+}
+
+Tier RemoteTier::default_tier() const {
+  return context_->cache->layout(Tier::pinned) != nullptr ? Tier::pinned
+                                                          : context_->cache->highest_tier();
+}
+
+void RemoteTier::probe_remote(const Look& look, UniqueFunction<void(Beyond)> done) {
+  if (look.keys.empty()) return done({});
+  std::vector<BlockKey> keys;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return done({});
+    const auto absent = absent_.find(plain_hash(look.keys.front()));
+    if (absent != absent_.end() && clock_.now() < absent->second) {
+      ++context_->counters.probes_spared;
+      return done({});
+    }
+    const std::size_t count = std::min(look.keys.size(), kMaxLookAhead);
+    for (const KeyView& key : look.keys.first(count)) keys.emplace_back(key);
+    // The store must outlive its pending calls.
+    context_->under_way.enter();
+  }
+  ++context_->counters.probes;
+  auto answer = [self = shared_from_this(), to = look.to, quota = look.quota,
+                 fetches = look.fetches, done = std::move(done)](Found found) mutable {
+    self->looked(std::move(found), {.keys = {}, .to = to, .quota = quota, .fetches = fetches},
+                 done);
+    self->context_->under_way.leave();
+  };
+  if (holders_) {
+    return holders_->find(
+        {.keys = keys, .within = options_.match_deadline},
+        [keys,
+         answer = std::move(answer)](std::vector<std::optional<BlockSources>> sources) mutable {
+          Found found{.keys = std::move(keys)};
+          for (auto& one : sources) {
+            found.there.push_back(!one           ? RemoteStore::Presence::unknown
+                                  : one->empty() ? RemoteStore::Presence::absent
+                                                 : RemoteStore::Presence::present);
+            found.sources.push_back(one ? std::move(*one) : BlockSources());
+          }
+          answer(std::move(found));
+        });
+  }
+  RemoteStore::Probe probe{.names = {}, .within = options_.match_deadline};
+  for (const BlockKey& key : keys) probe.names.push_back(context_->name_of(key));
+  context_->store.probe(std::move(probe), [keys = std::move(keys), answer = std::move(answer)](
+                                              std::vector<RemoteStore::Presence> there) mutable {
+    answer({.keys = std::move(keys), .there = std::move(there)});
+  });
+}
+
+void RemoteTier::looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done) {
+  const auto& there = found.there;
+  const auto miss = std::ranges::find_if(
+      there, [](auto presence) { return presence != RemoteStore::Presence::present; });
+  const auto count = static_cast<std::size_t>(miss - there.begin());
+  if (miss != there.end()) {
+    const bool is_absent = *miss == RemoteStore::Presence::absent;
+    if (!is_absent) ++context_->counters.probes_late;
+    MutexLock lock(mutex_);
+    const std::uint64_t hash = plain_hash(found.keys[count]);
+    // If only the later answers were late, the next match asks for them. If all were late, the
+    // store is spared.
+    if (is_absent || count == 0) spare(hash, is_absent ? kAbsentFor : kSparedFor);
+    // A block that was stored once and is gone must be stored again when it is recomputed. This
+    // also holds behind the first missing key: a store evicts single blocks of a prefix.
+    for (std::size_t i = count; i < there.size(); ++i) {
+      if (there[i] != RemoteStore::Presence::absent) continue;
+      if (forget(plain_hash(found.keys[i]))) context_->events.removed(found.keys[i]);
+    }
+  }
+  Beyond beyond{.blocks = count};
+  if (count > 0) {
+    found.keys.resize(count);
+    const std::vector<bool> here = are_here(found.keys);
+    beyond.here = static_cast<std::uint64_t>(std::ranges::find(here, false) - here.begin());
+    if (look.fetches) beyond.transfers = fetch(std::move(found), here, look);
+  }
+  done(std::move(beyond));
+}
+
+std::vector<bool> RemoteTier::are_here(std::span<const BlockKey> keys) const {
+  const std::vector<KeyView> views(keys.begin(), keys.end());
+  return context_->cache->contains(views);
+}
+
+void RemoteTier::spare(std::uint64_t hash, std::chrono::milliseconds for_so_long) {
+  if (absent_.size() >= kMaxAbsent) absent_.clear();
+  absent_[hash] = clock_.now() + for_so_long;
+}
+
+std::vector<TransferId> RemoteTier::fetch(Found found, const std::vector<bool>& here,
+                                          const Look& look) {
+  const std::vector<BlockKey>& keys = found.keys;
+  std::vector<BlockKey> wanted;
+  std::vector<BlockSources> sources;
+  std::vector<TransferId> transfers;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return {};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const std::uint64_t hash = plain_hash(keys[i]);
+      if (!holders_) remember(hash);
+      if (here[i]) continue;
+      if (const auto at = fetching_.find(hash); at != fetching_.end()) {
+        if (std::ranges::find(transfers, at->second) == transfers.end()) {
+          transfers.push_back(at->second);
+        }
+        continue;
+      }
+      wanted.push_back(keys[i]);
+      if (holders_) sources.push_back(std::move(found.sources[i]));
+      fetching_.emplace(hash, TransferId{});
+    }
+  }
+  if (wanted.empty()) return transfers;
+  auto id = RemoteFetches::start(
+      {.context = context_,
+       .keys = wanted,
+       .sources = std::move(sources),
+       .to = look.to,
+       .quota = look.quota,
+       .ended = [self = shared_from_this(),
+                 wanted](std::size_t arrived) { self->fetched(wanted, arrived); },
+       .is_not_there = [holders = holders_](
+                           const BlockKey& key,
+                           const BlockSource& source) { holders->is_not_there(key, source); }});
+  if (!id) {
+    fetched(wanted, 0);
+    return transfers;
+  }
+  transfers.push_back(*id);
+  MutexLock lock(mutex_);
+  for (const BlockKey& key : wanted) {
+    // It may have ended already.
+    if (const auto at = fetching_.find(plain_hash(key)); at != fetching_.end()) at->second = *id;
+  }
+  return transfers;
+}
+
+void RemoteTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived) {
+  MutexLock lock(mutex_);
+  for (const BlockKey& key : keys) fetching_.erase(plain_hash(key));
+  // A later match must ask about the first missing block again, though not at once.
+  if (arrived == keys.size()) return;
+  forget(plain_hash(keys[arrived]));
+  spare(plain_hash(keys[arrived]), kAbsentFor);
+}
+
+void RemoteTier::matched(std::span<const KeyView> keys) {
+  const bool stores = config_.write == RemoteTierConfig::Write::second_use;
+  if (holders_) {
+    if (!stores) return;
+    for (const KeyView& key : keys) holders_->changed(BlockKey(key));
+    return;
+  }
+  std::vector<BlockKey> touched;
+  std::vector<BlockKey> unknown;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    const TimePoint now = clock_.now();
+    auto interval = options_.touch_interval;
+    if (config_.ttl_ms > 0) {
+      interval = std::min(interval, std::chrono::milliseconds(config_.ttl_ms / 4));
+    }
+    for (const KeyView& key : keys) {
+      Known* const at = known(plain_hash(key));
+      if (at == nullptr) {
+        if (stores) unknown.emplace_back(key);
+      } else if (touched.size() < kMaxTouches && at->falls_due(now, interval)) {
+        touched.emplace_back(key);
+        context_->under_way.enter();
+      }
+    }
+  }
+  for (const BlockKey& key : unknown) offer(key, std::nullopt);
+  for (const BlockKey& key : touched) touch(key);
+}
+
+void RemoteTier::touch(const BlockKey& key) {
+  context_->store.touch({.name = context_->name_of(key), .ttl_ms = config_.ttl_ms},
+                        [self = shared_from_this(), key](const Result<bool>& there) {
+                          if (there && !*there) self->store_again(key);
+                          self->context_->under_way.leave();
+                        });
+}
+
+void RemoteTier::store_again(const BlockKey& key) {
+  {
+    MutexLock lock(mutex_);
+    if (forget(plain_hash(key))) context_->events.removed(key);
+  }
+  if (config_.write != RemoteTierConfig::Write::on_evict) offer(key, std::nullopt);
+}
+
+void RemoteTier::stored(const BlockKey& key, const std::optional<BlockKey>& parent) {
+  if (holders_) return holders_->changed(key);
+  if (config_.write == RemoteTierConfig::Write::on_commit) offer(key, parent);
+}
+
+void RemoteTier::removed(const BlockKey& key) {
+  if (holders_) holders_->changed(key);
+}
+
+void RemoteTier::offer(const BlockKey& key, const std::optional<BlockKey>& parent) {
+  bool is_known = false;
+  {
+    MutexLock lock(mutex_);
+    const std::uint64_t hash = plain_hash(key);
+    if (ended_) return;
+    if (Known* const at = known(hash); at != nullptr) {
+      // It was recomputed because an earlier block was gone from the store. The block itself may be
+      // gone too, or soon will be.
+      if (!at->falls_due(clock_.now(), kJustTouched)) return;
+      context_->under_way.enter();
+      is_known = true;
+    } else if (waiting_.size() >= kMaxWaiting) {
+      ++context_->counters.dropped_full;
+      return;
+    } else {
+      remember(hash);
+      waiting_.push_back({.key = key, .parent = parent});
+    }
+  }
+  if (is_known) return touch(key);
+  store_next();
+}
+
+void RemoteTier::store_next() {
+  Waiting next;
+  {
+    MutexLock lock(mutex_);
+    if (ended_ || waiting_.empty() || storing_ == kMaxStoring) return;
+    next = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++storing_;
+    context_->under_way.enter();
+  }
+  if (!next.parent) next.parent = context_->cache->parent(next.key);
+  start_upload({.context = context_,
+                .key = next.key,
+                .parent = next.parent,
+                .ended = [self = shared_from_this(), key = next.key](const Result<>& result) {
+                  self->store_ended(key, result);
+                }});
+  context_->under_way.leave();
+}
+
+void RemoteTier::departed(const BlockKey& key, const Result<>& result) {
+  if (!result) {
+    const bool was_late = result.error().code == ErrorCode::deadline_exceeded;
+    ++(was_late ? context_->counters.dropped_full : context_->counters.dropped_failed);
+    return;
+  }
+  MutexLock lock(mutex_);
+  remember(plain_hash(key));
+}
+
+void RemoteTier::store_ended(const BlockKey& key, const Result<>& result) {
+  {
+    MutexLock lock(mutex_);
+    --storing_;
+    if (!result) forget(plain_hash(key));
+  }
+  if (!result) ++context_->counters.dropped_failed;
+  store_next();
+}
+
+void RemoteTier::look() {
+  if (evictions_) evictions_->look();
+  if (holders_) holders_->look();
+}
+
+void RemoteTier::end() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    waiting_.clear();
+  }
+  if (holders_) holders_->end();
+  if (!evictions_) return;
+  context_->cache->set_evict_to_remote({});
+  evictions_->end();
+}
+
+bool RemoteTier::Known::falls_due(TimePoint now, std::chrono::milliseconds interval) {
+  if (now - touched <= interval) return false;
+  touched = now;
+  return true;
+}
+
+RemoteTier::Known* RemoteTier::known(std::uint64_t hash) {
+  for (KnownNames& names : known_) {
+    if (const auto at = names.find(hash); at != names.end()) return &at->second;
+  }
+  return nullptr;
+}
+
+void RemoteTier::remember(std::uint64_t hash) {
+  if (known_[0].size() >= kMaxKnown) {
+    known_[1] = std::exchange(known_[0], {});
+  }
+  known_[0][hash] = {.touched = clock_.now()};
+}
+
+bool RemoteTier::forget(std::uint64_t hash) {
+  std::size_t forgotten = 0;
+  for (KnownNames& names : known_) forgotten += names.erase(hash);
+  return forgotten > 0;
+}
+
+RemoteTierStats RemoteTier::stats() const {
+  const RemoteCounters& counters = context_->counters;
+  RemoteTierStats stats{.cache = context_->cache->config().name,
+                        .fetched_blocks = counters.fetched_blocks,
+                        .fetched_bytes = counters.fetched_bytes,
+                        .stored_blocks = counters.stored_blocks,
+                        .stored_bytes = counters.stored_bytes,
+                        .there_already = counters.there_already,
+                        .dropped_full = counters.dropped_full,
+                        .dropped_failed = counters.dropped_failed,
+                        .absent = counters.absent,
+                        .announced = counters.announced,
+                        .withdrawn = counters.withdrawn,
+                        .probes = counters.probes,
+                        .probes_spared = counters.probes_spared,
+                        .probes_late = counters.probes_late};
+  std::ranges::copy(counters.wrong, stats.wrong.begin());
+  if (evictions_) {
+    stats.waiting_blocks = evictions_->waiting();
+    stats.dropped_full += context_->cache->evicted_without_remote();
+  }
+  MutexLock lock(mutex_);
+  stats.waiting_blocks += waiting_.size() + storing_;
+  return stats;
+}
+
+}  // namespace cairn

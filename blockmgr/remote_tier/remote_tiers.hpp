@@ -1,0 +1,70 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/mutex.hpp"
+#include "blockmgr/block_manager.hpp"
+#include "blockmgr/remote_tier/remote_tier.hpp"
+#include "blockmgr/remote_tier/remote_url_watch.hpp"
+#include "transport/store/remote_store.hpp"
+
+namespace cairn {
+
+// The shared tiers of a manager's caches, over one store and the servers that it names.
+// Thread-safe. The destructor waits for work in progress, which the store's time-outs bound.
+class RemoteTiers {
+ public:
+  struct Beyond {
+    std::unique_ptr<RemoteStore> store;
+    std::unique_ptr<BlockPeers> peers = {};  // null: fetch no blocks from other servers
+  };
+  // Borrows the manager, the clock and the executor; they must outlive it.
+  RemoteTiers(BlockManager& manager, Beyond beyond, const Clock& clock, Executor& executor,
+              RemoteTierOptions options);
+  ~RemoteTiers();
+
+  // Sets how other servers reach this one. Call before the first cache is created.
+  void advertise(RemoteAddress address);
+  // Null if the cache has no shared tier.
+  std::shared_ptr<RemoteTier> of(const std::shared_ptr<Cache>& cache);
+  // Handles new commits and removes the tiers of dropped caches. One thread must call it every few
+  // tens of milliseconds.
+  void poll();
+
+  std::vector<RemoteTierStats> stats();
+  RemoteStoreStats store_stats() const { return store_->stats(); }
+  BlockPeers::Stats peer_stats() const {
+    return peers_ == nullptr ? BlockPeers::Stats{} : peers_->stats();
+  }
+  // The names of other servers that advertise the same URL. Each of them withdraws what the others
+  // announce. Only if a cache has placement `holders`.
+  std::vector<std::string> same_url() const;
+  // Events that were overwritten before poll() read them.
+  std::uint64_t missed_events() const { return missed_events_.load(std::memory_order_relaxed); }
+
+ private:
+  void forget_dropped();
+  void take_events();
+  void watch_url();
+
+  BlockManager& manager_;
+  const Clock& clock_;
+  Executor& executor_;
+  const RemoteTierOptions options_;
+  const std::unique_ptr<RemoteStore> store_;
+  const std::unique_ptr<BlockPeers> peers_;
+  WaitGroup under_way_;
+  std::uint64_t next_event_;  // only poll() uses it
+  std::vector<BlockEvent> events_;
+  std::atomic<std::uint64_t> missed_events_{0};
+  mutable Mutex mutex_;
+  std::shared_ptr<RemoteUrlWatch> url_watch_ CAIRN_GUARDED_BY(mutex_);  // null: not needed yet
+  RemoteAddress own_address_ CAIRN_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<RemoteTier>, std::less<>> tiers_ CAIRN_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn

@@ -1,0 +1,197 @@
+#include "tests/simulation/simulation_oracle.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace cairn::sim {
+namespace {
+
+std::string text_of(const BlockKey& key) {
+  const auto bytes = key.view().bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+Oracle::Oracle(Finding& finding, Shape shape, bool tell)
+    : finding_(finding), shape_(shape), tell_(tell) {
+  for (KeyNumber key = 0; key < keys(); ++key) {
+    // Of every length there is.
+    names_.push_back(testing::key(key, 8 + key % 57));
+    numbers_.emplace(text_of(names_.back()), key);
+    bytes_.push_back(is_zeros(key) ? testing::Bytes(shape.block_bytes)
+                                   : testing::bytes_of(names_.back(), shape.block_bytes));
+  }
+  where_.resize(keys());
+  ends_.resize(keys());
+}
+
+std::optional<std::uint64_t> Oracle::ttl_ms(KeyNumber key) {
+  if (key % 13 != 5) return std::nullopt;
+  return 5 + key * 20;
+}
+
+void Oracle::committed(KeyNumber key, TimePoint asked_at) {
+  if (const auto ttl = ttl_ms(key)) ends_[key] = asked_at + std::chrono::milliseconds(*ttl);
+}
+
+bool Oracle::must_be_found(KeyNumber key, TimePoint now) const {
+  // On disk ends are kept in whole milliseconds.
+  constexpr std::chrono::milliseconds kRounding{2};
+  return present(key) && (!ttl_ms(key) || now + kRounding < ends_[key]);
+}
+
+KeyNumber Oracle::number(const BlockKey& name) const { return numbers_.at(text_of(name)); }
+
+std::optional<KeyNumber> Oracle::parent(KeyNumber key) const {
+  if (key % shape_.length == 0) return std::nullopt;
+  return key - 1;
+}
+
+std::string Oracle::text(KeyNumber key) const {
+  return "key " + std::to_string(key / shape_.length) + "." + std::to_string(key % shape_.length);
+}
+
+void Oracle::check(KeyNumber key, std::span<const iovec> found, const char* where) {
+  const testing::Bytes& expected = bytes_[key];
+  std::size_t at = 0;
+  for (const iovec& part : found) {
+    if (at + part.iov_len > expected.size() ||
+        std::memcmp(part.iov_base, expected.data() + at, part.iov_len) != 0) {
+      return finding_.report(text(key) + " has another's bytes: " + where);
+    }
+    at += part.iov_len;
+  }
+  if (at != expected.size()) finding_.report(text(key) + " has another length: " + where);
+}
+
+void Oracle::begin_life(const EventRing& ring, std::uint64_t next_event, bool faulty) {
+  ring_ = &ring;
+  next_event_ = next_event;
+  faulty_ = faulty;
+  where_.assign(keys(), {});
+  becoming_durable_.reset();
+}
+
+void Oracle::look() {
+  if (ring_ == nullptr) return;
+  std::array<BlockEvent, 64> events;
+  while (true) {
+    const EventRing::Read read = ring_->read(next_event_, events);
+    if (next_event_ != 0 && read.lost > 0) finding_.report("the event ring lost events");
+    next_event_ = read.next_id;
+    for (std::size_t i = 0; i < read.count; ++i) take(events[i]);
+    if (read.count < events.size()) return;
+  }
+}
+
+void Oracle::take(const BlockEvent& event) {
+  if (event.kind == BlockEventKind::cleared) {
+    for (KeyNumber key = 0; key < keys(); ++key) {
+      const bool left = event.tier ? present_in(key, *tier_of(*event.tier)) : present(key);
+      if (left) finding_.report(text(key) + " is there after a tier was told to be empty");
+    }
+    return;
+  }
+  const Tier tier = *tier_of(*event.tier);
+  const auto at = numbers_.find(text_of(*event.key));
+  if (at == numbers_.end()) return finding_.report("an event names a key that nobody stored");
+  if (tell_) {
+    std::fprintf(stderr, "  %s %s %s\n", text(at->second).c_str(),
+                 std::string(to_string(event.kind)).c_str(), std::string(to_string(tier)).c_str());
+  }
+  bool& there = where_[at->second][index_of(tier)];
+  const bool stored = event.kind == BlockEventKind::stored;
+  if (there == stored) {
+    finding_.report(text(at->second) + (stored ? " comes twice to " : " goes twice from ") +
+                    std::string(to_string(tier)));
+  }
+  if (!stored && is_reached(at->second)) {
+    for (KeyNumber key = 0; key < keys(); ++key) {
+      const bool is_last = (key + 1) % shape_.length == 0 || !present(key + 1);
+      if (present_in(key, tier) && is_last && !is_reached(key)) {
+        outlasted_[index_of(tier)].insert(key);
+      }
+    }
+  }
+  there = stored;
+  // Whose it is now, and until when, is told by who committed it.
+  if (stored) return;
+  if (!present(at->second)) ends_[at->second] = {};
+  const KeyNumber next = at->second + 1;
+  if (next % shape_.length != 0 && present_in(next, tier)) {
+    cut_chains_[index_of(tier)] = true;
+  }
+  if (tier != Tier::disk) return;
+  durable_.erase(at->second);
+  doubtful_.erase(at->second);
+  if (becoming_durable_) becoming_durable_->erase(at->second);
+}
+
+std::optional<Tier> Oracle::highest(KeyNumber key) const {
+  for (const Tier tier : kTiers) {
+    if (present_in(key, tier)) return tier;
+  }
+  return std::nullopt;
+}
+
+bool Oracle::is_reached(KeyNumber key) const {
+  if (!present(key)) return false;
+  const auto before = parent(key);
+  return !before || is_reached(*before);
+}
+
+std::set<KeyNumber> Oracle::all_in(Tier tier) const {
+  std::set<KeyNumber> all;
+  for (KeyNumber key = 0; key < keys(); ++key) {
+    if (present_in(key, tier) && !ttl_ms(key)) all.insert(key);
+  }
+  return all;
+}
+
+std::size_t Oracle::count_in(Tier tier) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(where_, [tier](const Tiers& where) { return where[index_of(tier)]; }));
+}
+
+void Oracle::checkpoint_begun() {
+  look();
+  becoming_durable_ = all_in(Tier::disk);
+}
+
+void Oracle::checkpoint_ended(bool well) {
+  look();
+  if (well && becoming_durable_) {
+    durable_ = *becoming_durable_;
+    for (const KeyNumber key : doubtful_) durable_.erase(key);
+  }
+  becoming_durable_.reset();
+}
+
+void Oracle::doubt_all_but(const std::set<KeyNumber>& known) {
+  for (const KeyNumber key : all_in(Tier::disk)) {
+    if (!known.contains(key)) doubtful_.insert(key);
+  }
+}
+
+std::set<KeyNumber> Oracle::beyond_doubt() const {
+  std::set<KeyNumber> known = all_in(Tier::disk);
+  std::erase_if(known, [this](KeyNumber key) { return doubtful_.contains(key); });
+  return known;
+}
+
+void Oracle::check_new(const BlockHandle& handle) {
+  if (handles_.emplace(handle.tier, handle.slot, handle.generation).second) return;
+  finding_.report("slot " + std::to_string(handle.slot) + " of " +
+                  std::string(to_string(handle.tier)) + " is handed out at generation " +
+                  std::to_string(handle.generation) + " again");
+}
+
+void Oracle::forget_handles(bool also_of_disk) {
+  std::erase_if(handles_, [also_of_disk](const auto& handle) {
+    return also_of_disk || std::get<0>(handle) != Tier::disk;
+  });
+}
+
+}  // namespace cairn::sim

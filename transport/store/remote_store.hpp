@@ -1,0 +1,126 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/histogram.hpp"
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
+#include "transport/store/node_durations.hpp"
+#include "transport/store/store_operation.hpp"
+
+namespace cairn {
+
+enum class StoreOutcome : std::uint8_t {
+  done,
+  absent,   // no such value; for a write: there was one already
+  refused,  // the store returned an error: full, loading, no rights
+  failed,   // no reply or no connection
+};
+inline constexpr std::size_t kNumStoreOutcomes = 4;
+std::string_view to_string(StoreOutcome outcome);
+StoreOutcome outcome_of(const Result<bool>& result);
+
+struct RemoteStoreStats {
+  struct Operation {
+    std::array<std::uint64_t, kNumStoreOutcomes> outcomes{};
+    std::uint64_t bytes = 0;
+    DurationHistogram::Snapshot durations;
+  };
+  std::array<Operation, kNumStoreOperations> operations;
+  struct Node {
+    std::string address;
+    bool is_open = false;         // it failed and gets no requests for a while
+    std::string last_error = {};  // empty: no failure since its last reply
+  };
+  std::vector<Node> nodes = {};
+  bool is_ready = false;  // the slots' nodes are known
+  // Time from sending to the reply. Requests that were refused here or wait for another node do not
+  // count.
+  std::vector<NodeDurations::OfNode> by_node = {};
+};
+
+// Values by name in a store that many servers share. Readers must check each value: the store is
+// not trusted. Thread-safe. No call blocks. Each `done` runs exactly once, on the store's thread,
+// which it must not delay.
+// Errors: unavailable (no node replies), no_capacity (the store is full), wrong_length (when
+// reading a value), io_error (the store's own error), queue_full, cancelled (the store is being
+// destroyed).
+class RemoteStore {
+ public:
+  virtual ~RemoteStore() = default;
+
+  // Finds out which names have a value, and returns what is known after `within`.
+  struct Probe {
+    std::vector<std::string> names;
+    std::chrono::microseconds within;
+  };
+  enum class Presence : std::uint8_t { unknown, absent, present };
+  virtual void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) = 0;
+  // Reads a value, whose size must be that of `into`. Returns false if there is none. `into` must
+  // stay valid until `done`.
+  struct Read {
+    std::string name;
+    std::vector<iovec> into;
+  };
+  virtual void read(Read read, UniqueFunction<void(Result<bool>)> done) = 0;
+  // Writes a value. Returns false if the name has one already, which stays.
+  struct Write {
+    std::string name;
+    std::vector<iovec> from;   // must stay valid until `done`
+    std::uint64_t ttl_ms = 0;  // 0: until the store evicts it
+  };
+  virtual void write(Write write, UniqueFunction<void(Result<bool>)> done) = 0;
+  // Marks the value as used and restarts its TTL. Returns whether it exists.
+  struct Touch {
+    std::string name;
+    std::uint64_t ttl_ms = 0;  // 0: keep the TTL as it is
+  };
+  virtual void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) = 0;
+  // Erases a value, if any. Does not report the result.
+  virtual void erase(std::string name) = 0;
+
+  // --- names whose blocks lie on other servers ("holders")
+  // Registers `who` under each name with a TTL by the store's clock; repeating refreshes it. Also
+  // removes expired holders of these names. `done` gets the number of names that succeeded.
+  struct Announce {
+    struct Block {
+      std::string name;
+      std::uint8_t mark = 0;  // 0 to 3: the holder's own mark
+    };
+    std::vector<Block> blocks;
+    std::string who;
+    std::uint64_t ttl_ms = 0;
+  };
+  virtual void announce(Announce announce, UniqueFunction<void(std::size_t)> done) = 0;
+  // Removes `who` from the names. Does not report the result.
+  struct Withdraw {
+    std::vector<std::string> names;
+    std::string who;
+  };
+  virtual void withdraw(Withdraw withdraw) = 0;
+  // Finds the holders of each name, at most the latest few, and returns what is known after
+  // `within`; nullopt if unknown. Counts as a probe.
+  struct Holder {
+    std::string who;
+    std::uint8_t mark = 0;
+  };
+  using Holders = std::vector<Holder>;
+  struct FindHolders {
+    std::vector<std::string> names;
+    std::chrono::microseconds within;
+  };
+  virtual void find_holders(FindHolders find,
+                            UniqueFunction<void(std::vector<std::optional<Holders>>)> done) = 0;
+
+  virtual RemoteStoreStats stats() const = 0;
+};
+
+}  // namespace cairn
