@@ -8,7 +8,7 @@ import unittest
 from typing import Any
 
 from cairn import AsyncClient, NewBlock, TierView
-from cairn.calls import agents, caches, keys, life, transfer
+from cairn.calls import agents, caches, keys, life, transfers
 from cairn.errors import CairnError, WrongArgument
 from cairn.http import flat
 from cairn.model import MAX_KEYS, Handle, Shape, key_bytes, key_hex
@@ -45,8 +45,8 @@ class Keys(unittest.TestCase):
             "hint": lambda one: life.hint("c", "soon", keys=[one]),
             "evict": lambda one: caches.evict("c", [one]),
             "metadata": lambda one: caches.metadata("c", one),
-            "transfer": lambda one: transfer.transfer("c", [one], "disk"),
-            "agree": lambda one: transfer.agree("g", "c", [one]),
+            "transfer": lambda one: transfers.transfer("c", [one], "disk"),
+            "agree": lambda one: transfers.agree("g", "c", [one]),
             "load": lambda one: agents.load("c", [one], "a", [0]),
         }
         for name, call in calls.items():

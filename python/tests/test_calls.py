@@ -4,7 +4,7 @@ import json
 import struct
 import unittest
 
-from cairn.calls import caches, keys, life, transfer
+from cairn.calls import caches, keys, life, transfers
 from cairn.http import Request
 from cairn.model import CacheChange, Handle, NewBlock, Within
 
@@ -68,8 +68,8 @@ class Sent(unittest.TestCase):
         )
 
     def test_the_servers_wait_is_added_to_the_timeout(self) -> None:
-        self.assertEqual(transfer.drain("c", wait_ms=7000).wait_s, 7.0)
-        self.assertEqual(transfer.transfer_state("t", wait_ms=500).wait_s, 0.5)
+        self.assertEqual(transfers.drain("c", wait_ms=7000).wait_s, 7.0)
+        self.assertEqual(transfers.transfer_state("t", wait_ms=500).wait_s, 0.5)
         self.assertEqual(life.match("c", ["aa"], onboard="pinned", wait_ms=1000).wait_s, 1.0)
 
     def test_reads_and_renewals_are_idempotent_and_writes_are_not(self) -> None:

@@ -26,8 +26,8 @@ BUGS = {
         ("if (checksum_of(hash, parts_[i]) == job_.slots->checksum(slot)) {",
          "if (checksum_of(hash, parts_[i]) != 0 || job_.slots->checksum(slot) != 0) {")]),
     "failed_copy_forgets_its_pin": (MOVES, [
-        ("      ++batch.left;\n  } else {\n    let_source_go(section, batch, item.source);",
-         "      ++batch.left;\n  } else if (!error) {\n    let_source_go(section, batch, item.source);")]),
+        ("      ++batch.left;\n  } else {\n    let_source_go(locked, batch, item.source);",
+         "      ++batch.left;\n  } else if (!error) {\n    let_source_go(locked, batch, item.source);")]),
     "slot_keeps_its_generation": ("blockmgr/index/slot_pool.cpp", [
         ("SlotRecord{.generation = record.generation + 1}", "SlotRecord{.generation = record.generation}")]),
     "header_is_not_waited_for": (MOVER, [
@@ -62,16 +62,16 @@ BUGS = {
         ("      self->step([&] { self->written(std::move(written)); });\n    });\n",
          "      self->step([&] { self->written(std::move(written)); });\n    });\n    memory_.reset();\n")]),
     "checkpoint_does_not_flush": ("blockmgr/disk_tier/disk_checkpoint.cpp", [
-        ("    CAIRN_TRY(flush_slot_file(services->engine.disk(), layout(Tier::disk)));\n", "")]),
+        ("    CAIRN_TRY(flush_slot_file(core.services->scheduler.disk(), core.layout(Tier::disk)));\n", "")]),
     "step_begins_anew_for_ever": ("blockmgr/core/cache_core.cpp", [
         ("  budget_ = state_.steps.size();\n", "  budget_ = core_.options().lock_step;\n")]),
     "dropped_copy_is_not_noted": (STORE, [
         ("  if (at.tier() == Tier::disk) note_disk_slot(at.slot());\n  if (slot.pins == 0) free_slot(at);",
          "  if (slot.pins == 0) free_slot(at);")]),
     "lease_ends_under_a_commit": ("blockmgr/cache/cache_commit.cpp", [
-        ("    section->store.pin(slots_[marked_]);\n", ""),
-        ("    section->store.record(at).committing = false;\n    section->store.unpin(at);\n",
-         "    section->store.record(at).committing = false;\n")]),
+        ("    locked->store.pin(slots_[marked_]);\n", ""),
+        ("    locked->store.record(at).committing = false;\n    locked->store.unpin(at);\n",
+         "    locked->store.record(at).committing = false;\n")]),
 }
 
 
