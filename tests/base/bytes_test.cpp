@@ -22,12 +22,12 @@ Bytes bytes_of(std::initializer_list<int> values) {
   return bytes;
 }
 
-TEST(Hex, WritesTwoLowerCaseDigitsAByte) {
+TEST(Hex, WritesTwoLowerCaseDigitsPerByte) {
   EXPECT_EQ(to_hex(bytes_of({0x00, 0x0f, 0xA5, 0xff})), "000fa5ff");
   EXPECT_EQ(to_hex({}), "");
 }
 
-TEST(Hex, AppendsToWhatIsThere) {
+TEST(Hex, AppendsToTheText) {
   std::string text = "key=";
   append_hex(text, bytes_of({0x12}));
   EXPECT_EQ(text, "key=12");
@@ -47,8 +47,8 @@ TEST(Hex, ReadsBackEveryByte) {
   EXPECT_EQ(back, all);
 }
 
-// Eight digits are read at a time, and what is left over one by one.
-TEST(Hex, RefusesEveryOtherCharacterWhereverItStands) {
+// from_hex() reads eight digits at a time, and the rest one by one.
+TEST(Hex, RefusesEveryOtherCharacterAtEveryPlace) {
   const std::string digits = "0123456789abcdefABCDEF";
   const std::string good = "0123456789ab";
   for (std::size_t place = 0; place < good.size(); ++place) {
@@ -62,7 +62,7 @@ TEST(Hex, RefusesEveryOtherCharacterWhereverItStands) {
   }
 }
 
-TEST(Hex, RefusesEveryOtherCharacterInEitherPlace) {
+TEST(Hex, RefusesEveryOtherCharacterInASingleByte) {
   const std::string digits = "0123456789abcdefABCDEF";
   Bytes byte(1);
   for (int c = 0; c < 256; ++c) {
@@ -93,11 +93,11 @@ TEST(Hash, DependsOnEveryByteAndTheSeed) {
 }
 
 TEST(Hash, IsXxh3) {
-  // The published value of XXH3 (64 bits) of nothing, with seed 0.
+  // The published value of XXH3 (64 bits) for no bytes, with seed 0.
   EXPECT_EQ(hash_bytes({}, 0), 0x2D06800538D394C2u);
 }
 
-TEST(Hash, OfPiecesIsThatOfTheWhole) {
+TEST(Hash, OfPiecesEqualsThatOfTheWhole) {
   Bytes bytes(1000);
   RandomBytes random;
   random.fill(bytes);

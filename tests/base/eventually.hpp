@@ -5,8 +5,8 @@
 
 namespace cairn {
 
-// Asks again and again until it is so, or until nobody would wait any longer: for what another
-// thread or process does and tells nobody of. True where it is so.
+// Polls a condition for up to a minute. Use it if another thread or process sends no notification.
+// Returns whether the condition became true.
 template <class Condition>
 [[nodiscard]] bool eventually(Condition&& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -1,4 +1,4 @@
-// What a log does when nobody reads it, and when too much is said.
+// Tests a log that nobody reads, and one with too many lines.
 #include "base/log.hpp"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ class Pipe {
   int reader() const { return ends_[0]; }
   void close_reader() { close(ends_[0]); }
   void close_writer() { close(ends_[1]); }
-  // Fills the pipe, so that not a byte more has room; how many bytes it took.
+  // Fills the pipe to the last byte. Returns the number of bytes written.
   std::size_t fill() {
     const int flags = ::fcntl(writer(), F_GETFL);
     ::fcntl(writer(), F_SETFL, flags | O_NONBLOCK);
@@ -64,11 +64,11 @@ class Pipe {
     }
     return text;
   }
-  // Reads on until the last writer has closed.
+  // Reads until the last writer has closed.
   void begin_reading() {
     reader_ = std::thread([this] { text_ += read(std::string::npos); });
   }
-  // All that was written, once every other writer has closed.
+  // All lines, once every other writer has closed.
   std::vector<std::string> lines() {
     if (!reader_.joinable()) begin_reading();
     close_writer();
@@ -86,12 +86,12 @@ class Pipe {
   }
   std::array<int, 2> ends_{-1, -1};
   std::thread reader_;
-  std::string text_;  // the reader's
+  std::string text_;  // only the reader uses it until it is joined
 };
 
 std::string line_of(int number) { return "line " + std::to_string(number) + "\n"; }
 
-TEST(LineWriter, WritesWhatIsQueuedBeforeItsEnd) {
+TEST(LineWriter, WritesQueuedLinesBeforeItsEnd) {
   Pipe pipe;
   {
     LineWriter writer(pipe.writer());
@@ -100,10 +100,10 @@ TEST(LineWriter, WritesWhatIsQueuedBeforeItsEnd) {
   EXPECT_THAT(pipe.lines(), ElementsAre("line 0", "line 1", "line 2"));
 }
 
-TEST(LineWriter, NeverWaitsForAReaderAndCountsEveryLineThatIsLost) {
+TEST(LineWriter, NeverWaitsForAReaderAndCountsLostLines) {
   Pipe pipe;
   const std::size_t filled = pipe.fill();
-  constexpr int kLines = 100'000;  // more than the queue has room for
+  constexpr int kLines = 100'000;  // more than the queue holds
   std::uint64_t dropped = 0;
   std::uint64_t refused = 0;
   {
@@ -111,7 +111,7 @@ TEST(LineWriter, NeverWaitsForAReaderAndCountsEveryLineThatIsLost) {
     for (int i = 0; i < kLines; ++i) refused += writer.write(line_of(i)) ? 0U : 1U;
     dropped = writer.dropped();
     EXPECT_EQ(pipe.read(filled).size(), filled);
-    pipe.begin_reading();  // in time for the end
+    pipe.begin_reading();  // before the writer ends
   }
   EXPECT_EQ(dropped, refused);
   EXPECT_GT(dropped, 0u);
@@ -120,8 +120,8 @@ TEST(LineWriter, NeverWaitsForAReaderAndCountsEveryLineThatIsLost) {
   EXPECT_EQ(lines.front(), "line 0");
 }
 
-TEST(LineWriter, EndsAlthoughNobodyEverReads) {
-  // Its thread waits in a write to the end of the process, and so the pipe stays.
+TEST(LineWriter, EndsIfNobodyReads) {
+  // Its thread waits in a write until the process ends, so the pipe must stay open.
   static Pipe* const pipe = new Pipe;
   pipe->fill();
   LineWriter writer(pipe->writer());
@@ -129,7 +129,7 @@ TEST(LineWriter, EndsAlthoughNobodyEverReads) {
   EXPECT_FALSE(writer.flush(std::chrono::milliseconds(1)));
 }
 
-TEST(LineWriter, WaitsForAReaderOfADescriptorThatDoesNotBlock) {
+TEST(LineWriter, WaitsOnANonblockingDescriptor) {
   Pipe pipe;
   const std::size_t filled = pipe.fill();
   ::fcntl(pipe.writer(), F_SETFL, O_NONBLOCK);
@@ -141,7 +141,7 @@ TEST(LineWriter, WaitsForAReaderOfADescriptorThatDoesNotBlock) {
   EXPECT_THAT(pipe.lines(), ElementsAre("line 0"));
 }
 
-TEST(LineWriter, CountsWhatAReaderWhoHasGoneDoesNotTake) {
+TEST(LineWriter, CountsLinesLostWithoutAReader) {
   Pipe pipe;
   pipe.close_reader();
   LineWriter writer(pipe.writer());
@@ -150,7 +150,7 @@ TEST(LineWriter, CountsWhatAReaderWhoHasGoneDoesNotTake) {
   EXPECT_EQ(writer.dropped(), 3u);
 }
 
-TEST(LineWriter, CountsWhatAFullDiskDoesNotTake) {
+TEST(LineWriter, CountsLinesLostToAFullDisk) {
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   ASSERT_GE(full, 0);
   {
@@ -206,14 +206,14 @@ TEST_F(LogRates, OneReasonHasABurstAndThenARate) {
   EXPECT_EQ(count(lines(), "msg=refused"), kBurst + kPerSecond);
 }
 
-TEST_F(LogRates, HowManyWereLeftOutIsTold) {
+TEST_F(LogRates, ReportsTheNumberOfOmittedLines) {
   refuse(kBurst + 77);
-  log_->report_left_out();  // a second has not passed
+  log_->report_left_out();  // too early: less than a second
   clock_.advance_ms(1'000);
   log_->report_left_out();
-  log_->report_left_out();  // nothing more to tell
+  log_->report_left_out();  // nothing new to report
   refuse(kPerSecond + 3);
-  const auto all = lines();  // the end tells the rest
+  const auto all = lines();  // the logger's end reports the rest
   EXPECT_EQ(count(all, "left out\""), 2);
   EXPECT_EQ(count(all,
                   "level=info msg=\"77 more lines of this reason left out\" of=refused "
@@ -222,7 +222,7 @@ TEST_F(LogRates, HowManyWereLeftOutIsTold) {
   EXPECT_EQ(count(all, "left_out=3"), 1);
 }
 
-TEST_F(LogRates, OneReasonLeavesTheOthersTheirs) {
+TEST_F(LogRates, EachReasonHasItsOwnRate) {
   refuse(kBurst * 10, "401");
   refuse(1, "403");
   log_->error("disk");
@@ -231,18 +231,18 @@ TEST_F(LogRates, OneReasonLeavesTheOthersTheirs) {
   EXPECT_EQ(count(all, "msg=disk"), 1);
 }
 
-TEST_F(LogRates, AnUnboundedLineIsNeverLeftOut) {
+TEST_F(LogRates, UnboundedLinesAreNeverOmitted) {
   for (int i = 0; i < kBurst * 5; ++i) log_->log(LogLevel::info, "done", {}, kEveryLine);
   EXPECT_EQ(count(lines(), "msg=done"), kBurst * 5);
 }
 
-TEST_F(LogRates, MoreReasonsThanThereAreShareOneRate) {
+TEST_F(LogRates, ExcessReasonsShareOneRate) {
   constexpr int kMany = static_cast<int>(Logger::kMaxReasons) * 4;
   for (int i = 0; i < kMany; ++i) refuse(1, std::to_string(i));
   EXPECT_LE(count(lines(), "msg=refused"), static_cast<int>(Logger::kMaxReasons) + kBurst);
 }
 
-TEST_F(LogRates, ReasonsThatAreNotUsedAnyMoreGiveTheirPlaces) {
+TEST_F(LogRates, UnusedReasonsFreeTheirPlaces) {
   constexpr int kMany = static_cast<int>(Logger::kMaxReasons) * 2;
   for (int i = 0; i < kMany; ++i) {
     refuse(1, std::to_string(i));
@@ -251,7 +251,7 @@ TEST_F(LogRates, ReasonsThatAreNotUsedAnyMoreGiveTheirPlaces) {
   EXPECT_EQ(log_->left_out(), 0u);
 }
 
-TEST(LogDrops, AreToldOfWhenTheReaderIsBack) {
+TEST(LogDrops, AreReportedWhenTheReaderIsBack) {
   const fakes::ManualClock clock;
   Pipe pipe;
   const std::size_t filled = pipe.fill();
@@ -272,8 +272,8 @@ TEST(LogDrops, AreToldOfWhenTheReaderIsBack) {
                                       std::to_string(dropped)));
 }
 
-// A short line may have the room that a long one and the notice had not.
-TEST(LogDrops, AreToldOfLaterWhereTheNoticeItselfHasNoRoom) {
+// A short line may fit where a long one and the notice did not.
+TEST(LogDrops, AreReportedLaterIfTheNoticeHasNoRoom) {
   const fakes::ManualClock clock;
   Pipe pipe;
   const std::size_t filled = pipe.fill();
@@ -292,15 +292,16 @@ TEST(LogDrops, AreToldOfLaterWhereTheNoticeItselfHasNoRoom) {
     EXPECT_TRUE(writer.flush(std::chrono::minutes(1)));
     log.info("after");
   }
-  std::uint64_t told = 0;
+  std::uint64_t reported = 0;
   for (const std::string& line : pipe.lines()) {
     const std::size_t at = line.find(" dropped=");
-    if (at != std::string::npos) told += std::stoull(line.substr(at + std::strlen(" dropped=")));
+    if (at != std::string::npos)
+      reported += std::stoull(line.substr(at + std::strlen(" dropped=")));
   }
-  EXPECT_EQ(told, dropped);
+  EXPECT_EQ(reported, dropped);
 }
 
-TEST(LogText, OfAnyLengthIsCut) {
+TEST(LogText, IsCutAtTheLimit) {
   const fakes::ManualClock clock;
   Pipe pipe;
   {
@@ -313,7 +314,7 @@ TEST(LogText, OfAnyLengthIsCut) {
   EXPECT_LT(lines[0].size(), 2 * kMaxLogTextBytes);
 }
 
-TEST(ProcessLog, IsWhereWorkThatThrewIsToldOf) {
+TEST(ProcessLog, ReportsThrowingWork) {
   const fakes::ManualClock clock;
   Pipe pipe;
   {
@@ -328,8 +329,8 @@ TEST(ProcessLog, IsWhereWorkThatThrewIsToldOf) {
   EXPECT_THAT(lines.back(), HasSubstr("left_out=9900"));
 }
 
-TEST(LastWords, ComeBehindWhatTheLogHasQueued) {
-  // The child makes a thread, which thread sanitizers allow in a program of its own only.
+TEST(LastWords, FollowTheQueuedLines) {
+  // The child starts a thread, which ThreadSanitizer allows only in a separate program.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
@@ -343,8 +344,8 @@ TEST(LastWords, ComeBehindWhatTheLogHasQueued) {
       "msg=queued n=49\n.*invariant broken at .*one");
 }
 
-// In a process of its own whose stderr is full: it ends, by its own abort or its alarm.
-TEST(LastWords, DoNotWaitForAReaderForEver) {
+// Runs in a separate process whose stderr is full. The process must end by itself.
+TEST(LastWords, DoNotWaitForAReader) {
   EXPECT_EXIT(
       {
         Pipe pipe;
@@ -356,7 +357,7 @@ TEST(LastWords, DoNotWaitForAReaderForEver) {
       testing::ExitedWithCode(7), "");
 }
 
-TEST(StandardFiles, ThatAreClosedAreOpenedBeforeAnythingElseIs) {
+TEST(StandardFiles, AreOpenedIfClosed) {
   EXPECT_EXIT(
       {
         for (int fd = 0; fd < 3; ++fd) ::close(fd);
@@ -374,7 +375,7 @@ TEST(StandardFiles, ThatAreClosedAreOpenedBeforeAnythingElseIs) {
       testing::ExitedWithCode(7), "");
 }
 
-TEST(StandardFiles, ThatAreOpenStayWhatTheyAre) {
+TEST(StandardFiles, StayUnchangedIfOpen) {
   struct stat before {};
   ASSERT_EQ(::fstat(STDERR_FILENO, &before), 0);
   open_standard_files();

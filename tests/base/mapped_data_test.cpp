@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-// Of these, as the kernel counts them: ThreadSanitizer's own memory of them is beside.
+// The resident bytes of this range, as the kernel counts them. ThreadSanitizer's shadow memory is
+// not in it.
 std::uint64_t resident_bytes(std::span<const std::byte> bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
   std::ifstream file("/proc/self/smaps");
@@ -75,13 +76,13 @@ TEST_P(MappedDataTest, HasTheBytesOfTheFile) {
   EXPECT_EQ(counts_.files_on_heap, GetParam() ? 0u : 1u);
 }
 
-TEST_P(MappedDataTest, AnEmptyFileHasNoBytes) {
+TEST_P(MappedDataTest, EmptyFileHasNoBytes) {
   const MappedData data = open(file_of(0));
   EXPECT_TRUE(data.bytes().empty());
   EXPECT_TRUE(data.copy(0, {}));
 }
 
-TEST_P(MappedDataTest, WhatWasReadCanBeReadAgain) {
+TEST_P(MappedDataTest, ReadsReleasedBytesAgain) {
   MappedData data = open(file_of(3 * MappedData::kReleaseBytes));
   const auto sum = [&] {
     std::uint64_t all = 0;
@@ -100,8 +101,9 @@ INSTANTIATE_TEST_SUITE_P(, MappedDataTest, testing::Bool(),
 class MappedFileTest : public MappedDataTest {};
 INSTANTIATE_TEST_SUITE_P(, MappedFileTest, testing::Values(true));
 
-// The file's 96 MiB pass through 8 MiB at a time; the kernel maps some around each that is touched.
-TEST_P(MappedFileTest, KeepsLittleOfAFileThatIsLargerThanItsBound) {
+// The test reads the file's 96 MiB through a window of 8 MiB. The kernel also maps some pages
+// around each page read.
+TEST_P(MappedFileTest, KeepsLittleOfALargeFileInMemory) {
   constexpr std::uint64_t kFileBytes = 96 * kMiB;
   constexpr std::uint64_t kBoundBytes = 3 * MappedData::kReleaseBytes;
   MappedData data = open(file_of(kFileBytes));
@@ -120,7 +122,7 @@ TEST_P(MappedFileTest, KeepsLittleOfAFileThatIsLargerThanItsBound) {
   EXPECT_EQ(counts_.refused_advice, 0u);
 }
 
-TEST_P(MappedFileTest, SaysThatItWasCutOff) {
+TEST_P(MappedFileTest, ReportsATruncatedFile) {
   const auto path = file_of(100'000);
   const MappedData data = open(path);
   ASSERT_EQ(::truncate(path.c_str(), 4096), 0);
@@ -129,7 +131,7 @@ TEST_P(MappedFileTest, SaysThatItWasCutOff) {
   EXPECT_FALSE(data.copy(50'000, room));
 }
 
-TEST(MappedData, SaysWhatItCannotHave) {
+TEST(MappedData, ReportsFilesThatItCannotOpen) {
   const fakes::TempDir folder;
   const auto path = folder.path() / "none";
   EXPECT_EQ(MappedData::open(path, {}).error().code, ErrorCode::not_found);
@@ -139,7 +141,7 @@ TEST(MappedData, SaysWhatItCannotHave) {
   EXPECT_EQ(refused.error().code, ErrorCode::io_error);
 }
 
-TEST(MappedData, CountsAdviceThatTheSystemRefuses) {
+TEST(MappedData, CountsRefusedAdvice) {
   const fakes::TempDir folder;
   const auto path = folder.path() / "locked";
   {
@@ -148,9 +150,10 @@ TEST(MappedData, CountsAdviceThatTheSystemRefuses) {
   }
   MappedCounts counts;
   MappedData data = MappedData::open(path, {.counts = &counts}).value();
-  // Locked pages are not given back. By number: under AddressSanitizer mlock() does nothing.
+  // Locked pages are not released. The test uses the system call, because mlock() does nothing
+  // under AddressSanitizer.
   if (::syscall(SYS_mlock, data.bytes().data(), 4096) != 0) {
-    GTEST_SKIP() << "no memory may be locked here";
+    GTEST_SKIP() << "this machine allows no locked memory";
   }
   data.done_before(data.size_bytes());
   EXPECT_EQ(counts.refused_advice, 1u);

@@ -1,4 +1,4 @@
-// Log, clock, lock and the callable that owns.
+// Log, clock, lock and the owning function object.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ TEST_F(Log, KeepsWhatAClientSendsOnOneLine) {
               HasSubstr(R"(msg="bad key" key="a\x0alevel=error \"x\" \\")"));
 }
 
-TEST_F(Log, ShowsEveryByteThatIsNoPrintableAsciiAsHex) {
+TEST_F(Log, ShowsUnprintableBytesAsHex) {
   std::string all_bytes;
   for (int byte = 0; byte < 256; ++byte) all_bytes += static_cast<char>(byte);
   const std::string line = written("a", {{"f", all_bytes}});
@@ -79,7 +79,7 @@ TEST_F(Log, WritesTheLargestNumbers) {
               HasSubstr("u=18446744073709551615 i=-5"));
 }
 
-TEST_F(Log, LeavesOutWhatIsBelowItsLevel) {
+TEST_F(Log, OmitsLinesBelowItsLevel) {
   {
     Logger logger(clock_, write_end_, LogLevel::warning);
     logger.info("quiet");
@@ -118,7 +118,7 @@ TEST(SystemClock, NeverGoesBack) {
   }
 }
 
-TEST(SystemClock, TellsUnixTime) {
+TEST(SystemClock, ReturnsUnixTime) {
   const std::int64_t ms = SystemClock().unix_ms();
   EXPECT_GT(ms, 1'700'000'000'000);  // November 2023
   EXPECT_LT(ms, 10'000'000'000'000);
@@ -140,7 +140,7 @@ TEST(Mutex, LetsOneThreadInAtATime) {
   EXPECT_EQ(count, 40'000);
 }
 
-TEST(Mutex, IsRefusedWhileItIsHeld) {
+TEST(Mutex, TryLockFailsWhileItIsHeld) {
   Mutex mutex;
   MutexLock lock(mutex);
   bool taken = true;
@@ -172,7 +172,7 @@ TEST(UniqueFunction, KnowsWhetherItIsEmpty) {
   EXPECT_TRUE(UniqueFunction<void()>([] {}));
 }
 
-TEST(UniqueFunctionDeathTest, StopsWhereAnEmptyOneIsCalled) {
+TEST(UniqueFunctionDeathTest, CallingAnEmptyOneAborts) {
   UniqueFunction<void()> empty;
   EXPECT_DEATH(empty(), "an empty function was called");
 }

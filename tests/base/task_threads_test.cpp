@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-TEST(TaskThreads, RunEveryTaskBeforeTheirEndAlsoThoseThatTasksPost) {
+TEST(TaskThreads, RunEveryTaskBeforeTheyEnd) {
   std::atomic<int> ran{0};
   {
     TaskThreads threads({.name = "test", .threads = 3});
@@ -23,7 +23,7 @@ TEST(TaskThreads, RunEveryTaskBeforeTheirEndAlsoThoseThatTasksPost) {
   EXPECT_EQ(ran, 200);
 }
 
-TEST(TaskThreads, ASingleOneRunsThemInTurn) {
+TEST(TaskThreads, SingleThreadRunsTasksInOrder) {
   std::vector<int> order;
   {
     TaskThreads threads({.name = "test", .threads = 1});
@@ -32,11 +32,11 @@ TEST(TaskThreads, ASingleOneRunsThemInTurn) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
-TEST(TaskThreads, WorkSideBySide) {
+TEST(TaskThreads, RunTasksInParallel) {
   std::atomic<int> begun{0};
   {
     TaskThreads threads({.name = "test", .threads = 2});
-    // Each waits for the other to begin: one thread alone would never get through.
+    // Each task waits for the other to begin, so a single thread would never finish.
     for (int i = 0; i < 2; ++i) {
       threads.post([&] {
         ++begun;
@@ -47,7 +47,7 @@ TEST(TaskThreads, WorkSideBySide) {
   EXPECT_EQ(begun, 2);
 }
 
-TEST(TaskThreads, WhatATaskThrowsDoesNotTakeItsThread) {
+TEST(TaskThreads, ThrowingTaskDoesNotEndItsThread) {
   bool ran = false;
   testing::internal::CaptureStderr();
   {
@@ -77,7 +77,7 @@ TEST(TaskThreads, RefuseMoreThanTheirQueueHolds) {
   EXPECT_EQ(ran, 1);
 }
 
-TEST(TaskThreads, RunWhatIsQueuedBeforeTheyAreStopped) {
+TEST(TaskThreads, RunQueuedTasksBeforeTheyStop) {
   int ran = 0;
   TaskThreads threads({.name = "test"});
   for (int i = 0; i < 5; ++i) threads.post([&] { ++ran; });

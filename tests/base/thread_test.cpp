@@ -11,7 +11,7 @@
 namespace cairn {
 namespace {
 
-TEST(Guarded, EndsWhatIsThrownAndSaysSo) {
+TEST(Guarded, CatchesAndReportsExceptions) {
   EXPECT_TRUE(guarded("test", [] {}));
   testing::internal::CaptureStderr();
   EXPECT_FALSE(guarded("test", [] { throw std::runtime_error("a reason"); }));
@@ -20,7 +20,7 @@ TEST(Guarded, EndsWhatIsThrownAndSaysSo) {
   EXPECT_NE(said.find("work=test why=\"a reason\""), std::string::npos) << said;
 }
 
-TEST(Thread, WhatItsWorkThrowsEndsItAndNotTheProcess) {
+TEST(Thread, ExceptionEndsTheThreadAndNotTheProcess) {
   bool began = false;
   testing::internal::CaptureStderr();
   {
@@ -33,7 +33,7 @@ TEST(Thread, WhatItsWorkThrowsEndsItAndNotTheProcess) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find("work=thrower"), std::string::npos);
 }
 
-TEST(Thread, IsAskedToStopAndJoinedAtItsEnd) {
+TEST(Thread, DestructorStopsAndJoins) {
   bool ended = false;
   {
     auto thread = Thread::start("waits for its end", [&](const std::stop_token& stop) {
@@ -45,8 +45,8 @@ TEST(Thread, IsAskedToStopAndJoinedAtItsEnd) {
   EXPECT_TRUE(ended);
 }
 
-// As operator new does where malloc gives nothing.
-TEST(MemoryReserve, IsGivenUpPartByPartThenTheFailureIsThrown) {
+// Calls the handler as operator new does if malloc fails.
+TEST(MemoryReserve, HandlerFreesPartsAndThenThrows) {
   MemoryReserve reserve;
   EXPECT_FALSE(reserve.is_short());
   const std::new_handler handler = std::get_new_handler();
@@ -64,7 +64,7 @@ TEST(MemoryReserve, IsGivenUpPartByPartThenTheFailureIsThrown) {
   EXPECT_EQ(reserve.shortages(), 2u);
 }
 
-TEST(MemoryReserve, TakesItsHandlerAlong) {
+TEST(MemoryReserve, DestructorRemovesItsHandler) {
   { const MemoryReserve reserve; }
   EXPECT_EQ(std::get_new_handler(), nullptr);
 }

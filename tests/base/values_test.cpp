@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMost = ~std::uint64_t{0};
 
-TEST(ErrorCode, HasAWordOfItsOwnForEveryValue) {
+TEST(ErrorCode, HasADistinctWordForEveryValue) {
   std::set<std::string> words;
   const auto last = static_cast<int>(ErrorCode::internal);
   for (int code = 0; code <= last; ++code) {
@@ -45,18 +45,18 @@ TEST(Result, HoldsAValueOrAnError) {
   EXPECT_EQ(half_of(7).error().code, ErrorCode::out_of_range);
 }
 
-TEST(Result, IsHandedOnByTryWhereItFailed) {
+TEST(Result, TryReturnsTheError) {
   EXPECT_EQ(text_of_half(8).value(), "4");
   EXPECT_EQ(text_of_half(7).error().detail, "odd");
 }
 
-TEST(Result, CarriesWhatCanOnlyBeMoved) {
+TEST(Result, HoldsMoveOnlyValues) {
   Result<std::unique_ptr<int>> made = std::make_unique<int>(5);
   const std::unique_ptr<int> taken = std::move(made).value();
   EXPECT_EQ(*taken, 5);
 }
 
-TEST(ResultDeathTest, StopsWhereAFailureIsAskedForItsValue) {
+TEST(ResultDeathTest, ValueOfAnErrorAborts) {
   EXPECT_DEATH(static_cast<void>(half_of(7).value()), "invariant broken.*odd");
 }
 
@@ -65,13 +65,13 @@ TEST(AssertDeathTest, SaysWhereAndWhy) {
                "values_test.cpp:[0-9]+: 1 == 2 \\(numbers are broken\\)");
 }
 
-TEST(Checked, AddsUpToTheMost) {
+TEST(Checked, AddsUpToTheMaximum) {
   EXPECT_EQ(checked_add<std::uint64_t>(kMost - 1, 1), kMost);
   EXPECT_EQ(checked_add<std::uint64_t>(kMost, 1), std::nullopt);
   EXPECT_EQ(checked_add<std::uint8_t>(255, 1), std::nullopt);
 }
 
-TEST(Checked, MultipliesUpToTheMost) {
+TEST(Checked, MultipliesUpToTheMaximum) {
   EXPECT_EQ(checked_mul<std::uint64_t>(kMost, 1), kMost);
   EXPECT_EQ(checked_mul<std::uint64_t>(kMost / 2 + 1, 2), std::nullopt);
 }
@@ -121,7 +121,7 @@ TEST(StrongId, ComparesAndHashesByItsNumber) {
   EXPECT_EQ((std::unordered_set<Id>{Id{3}, Id{3}, Id{4}}.size()), 2u);
 }
 
-TEST(BearerToken, LosesTheWhiteSpaceAroundIt) {
+TEST(BearerToken, IsTrimmed) {
   for (const char* given : {"secret-1", "secret-1\n", "secret-1\r\n", " \tsecret-1 \v\f"}) {
     const auto token = bearer_token(given, "a file");
     ASSERT_TRUE(token) << token.error().detail;
@@ -130,7 +130,7 @@ TEST(BearerToken, LosesTheWhiteSpaceAroundIt) {
   EXPECT_EQ(bearer_token("", "a file").value(), "");
 }
 
-TEST(BearerToken, IsRefusedWithItsSourceAndNotItsText) {
+TEST(BearerToken, RefusalNamesTheSourceAndNotTheToken) {
   for (const std::string given :
        {"sec ret", "sec\nret", "sec\r\nret: 1", "s\u00e9cret", "sec\177ret", " \n"}) {
     const auto token = bearer_token(given, "CAIRN_TOKEN");

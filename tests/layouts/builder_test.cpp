@@ -88,7 +88,7 @@ TEST_F(Builder, CutsAFileAtPages) {
   EXPECT_EQ(std::filesystem::file_size(path), 3 * 4096 + kLayerBytes);
 }
 
-TEST_F(Builder, StartsBlocksAtMultiplesOfTheAlignmentOfTheShape) {
+TEST_F(Builder, AlignsEveryBlock) {
   LayoutConfig config = kShape;
   config.alignment = 2 << 20;
   const BlockLayout layout = placed(config).allocate_system().build().value();
@@ -100,10 +100,10 @@ TEST_F(Builder, StartsBlocksAtMultiplesOfTheAlignmentOfTheShape) {
   }
 }
 
-TEST_F(Builder, FindsRoomForTheAlignmentWhereverMemoryStarts) {
+TEST_F(Builder, AlignsWhereverMemoryStarts) {
   LayoutConfig config = kShape;
   config.alignment = 64 << 10;
-  // Side by side in the address space and of an odd number of pages, they start anywhere.
+  // Regions with an odd number of pages, side by side, start at any page.
   std::vector<BlockLayout> layouts;
   std::vector<Region> between;
   for (int i = 0; i < 16; ++i) {
@@ -120,7 +120,7 @@ TEST_F(Builder, HoldsAFullyContiguousLayoutInOneRegion) {
   EXPECT_EQ(layout.regions()[0].size_bytes(), 3u * 4 * 2 * 120);
 }
 
-TEST_F(Builder, AnswersWhatIsWrongWithTheShape) {
+TEST_F(Builder, ReportsAWrongShape) {
   LayoutConfig config = kShape;
   config.outer_dim = 3;
   const auto built = placed(config).allocate_system().build();
@@ -143,13 +143,13 @@ TEST_F(Builder, AllocatesOnceForAllRegions) {
   EXPECT_EQ(runtime.count(fakes::Fault::allocate), 1u);
 }
 
-TEST_F(Builder, AnswersAFailedAllocation) {
+TEST_F(Builder, ReportsAFailedAllocation) {
   fakes::FaultyRuntime runtime(make_host_runtime({}).value());
   runtime.fail_nth(fakes::Fault::allocate, 1);
   EXPECT_EQ(placed().allocate_pinned(runtime, {}).build().error().code, ErrorCode::device_error);
 }
 
-TEST_F(Builder, AnswersMemoryThatIsTooSmallForTheShape) {
+TEST_F(Builder, ReportsMemoryTooSmallForTheShape) {
   LayoutConfig config = kShape;
   config.num_blocks = 1 << 20;
   const auto built = placed(config).allocate_device(*runtime_, {}).build();
@@ -157,7 +157,7 @@ TEST_F(Builder, AnswersMemoryThatIsTooSmallForTheShape) {
   EXPECT_EQ(built.error().code, ErrorCode::no_capacity);
 }
 
-TEST_F(Builder, GivesMemoryBackWithTheLayout) {
+TEST_F(Builder, FreesMemoryWithTheLayout) {
   LayoutConfig config = kShape;
   config.num_blocks = 1000;  // 960,000 of the device's 1,048,576 bytes
   for (int round = 0; round < 3; ++round) {
@@ -173,7 +173,7 @@ TEST_F(Builder, KeepsItsMemoryWhenMoved) {
   EXPECT_EQ(second.address({3, 0}), start);
 }
 
-TEST_F(Builder, LiesInBorrowedRegionsInTheirOrder) {
+TEST_F(Builder, UsesBorrowedRegionsInTheirOrder) {
   const Region memory = system(4 * 1024);
   std::vector<RegionView> views;
   for (const std::uint64_t offset : {3072u, 0u, 2048u, 1024u}) {
@@ -186,7 +186,7 @@ TEST_F(Builder, LiesInBorrowedRegionsInTheirOrder) {
   }
 }
 
-TEST_F(Builder, OwnsRegionsThatAreHandedOver) {
+TEST_F(Builder, OwnsMovedRegions) {
   std::vector<Region> regions;
   for (int i = 0; i < 4; ++i) {
     regions.push_back(runtime_->allocate_device(256 << 10, {}).value());
@@ -198,7 +198,7 @@ TEST_F(Builder, OwnsRegionsThatAreHandedOver) {
   EXPECT_TRUE(runtime_->allocate_device(1 << 20, {}).has_value());
 }
 
-TEST_F(Builder, LiesInRegisteredRegions) {
+TEST_F(Builder, UsesRegisteredRegions) {
   const Region memory = system(4 * 1024);
   RegionRegistry registry;
   std::vector<RegionId> ids;
@@ -210,7 +210,7 @@ TEST_F(Builder, LiesInRegisteredRegions) {
   EXPECT_EQ(layout.address({2, 0}), memory.data() + 2048);
 }
 
-TEST_F(Builder, NamesARegionThatIsNotRegistered) {
+TEST_F(Builder, NamesAnUnregisteredRegion) {
   const RegionRegistry registry;
   const auto built = placed().with_registered_regions(registry, {RegionId{77}}).build();
   ASSERT_TRUE(built.has_error());
@@ -236,7 +236,7 @@ TEST_F(Builder, AcceptsRegionsOfExactlyTheSizesItNeeds) {
   EXPECT_EQ(error_of({{0, 720}, {1024, 720}, {2048, 720}, {3072, 720}}).detail, "it was built");
 }
 
-TEST_F(Builder, TellsHowManyRegionsItNeedsAndHowLarge) {
+TEST_F(Builder, ReportsTheNumberAndSizeOfItsRegions) {
   for (const auto& parts : {std::vector<RegionView::Part>{},
                             {{0, 720}, {1024, 720}, {2048, 720}},
                             {{0, 720}, {1024, 720}, {2048, 720}, {3072, 720}, {4096, 720}}}) {
@@ -247,19 +247,19 @@ TEST_F(Builder, TellsHowManyRegionsItNeedsAndHowLarge) {
   }
 }
 
-TEST_F(Builder, TellsWhichRegionIsTooSmallAndByHowMuch) {
+TEST_F(Builder, NamesTheRegionThatIsTooSmall) {
   const Error error = error_of({{0, 720}, {1024, 720}, {2048, 719}, {3072, 720}});
   EXPECT_EQ(error.code, ErrorCode::impossible);
   EXPECT_THAT(error.detail, AllOf(HasSubstr("region 2"), HasSubstr("719"), HasSubstr("needs 720")));
 }
 
-TEST_F(Builder, TellsWhichRegionIsMisaligned) {
+TEST_F(Builder, NamesTheMisalignedRegion) {
   const Error error = error_of({{0, 720}, {1024, 720}, {2048, 720}, {3076, 720}});
   EXPECT_EQ(error.code, ErrorCode::impossible);
   EXPECT_THAT(error.detail, AllOf(HasSubstr("region 3"), HasSubstr("4 bytes"), HasSubstr("512")));
 }
 
-TEST_F(Builder, RefusesRegionsThatOverlap) {
+TEST_F(Builder, RefusesOverlappingRegions) {
   const Error error = error_of({{0, 1024}, {4096, 1024}, {512, 1024}, {2048, 1024}});
   EXPECT_EQ(error.code, ErrorCode::impossible);
   EXPECT_THAT(error.detail, HasSubstr("regions 0 and 2 start 512 bytes apart"));
@@ -278,7 +278,7 @@ TEST_F(Builder, RefusesRegionsThatOverlapByOneByte) {
   EXPECT_EQ(placed(config).with_memory_regions(views).build().error().code, ErrorCode::impossible);
 }
 
-TEST_F(Builder, AcceptsRegionsThatOverlapOnlyBeyondWhatIsUsed) {
+TEST_F(Builder, AcceptsRegionsThatOverlapOnlyInUnusedBytes) {
   EXPECT_EQ(error_of({{0, 4096}, {1024, 4096}, {2048, 4096}, {3072, 4096}}).detail, "it was built");
 }
 
@@ -302,7 +302,7 @@ TEST_F(Builder, RefusesRegionsOfTwoDevices) {
   EXPECT_THAT(built.error().detail, AllOf(HasSubstr("region 2"), HasSubstr("device 1")));
 }
 
-TEST_F(Builder, RefusesAFilesRegionsOffAPage) {
+TEST_F(Builder, RefusesFileRegionsThatAreNotPageAligned) {
   const Region file = Region::disk_file(folder_.path() / "f", 65536).value();
   std::vector<RegionView> views;
   for (const std::uint64_t offset : {0u, 4096u, 8704u, 16384u}) {
@@ -314,7 +314,7 @@ TEST_F(Builder, RefusesAFilesRegionsOffAPage) {
               AllOf(HasSubstr("region 2"), HasSubstr("512 bytes after"), HasSubstr("4096")));
 }
 
-TEST_F(Builder, TakesRegionsAtOneOffsetOfSeveralFiles) {
+TEST_F(Builder, AcceptsRegionsAtTheSameOffsetOfSeveralFiles) {
   std::vector<Region> files;
   for (const char* name : {"a", "b", "c", "d"}) {
     files.push_back(Region::disk_file(folder_.path() / name, 720).value());
@@ -322,15 +322,15 @@ TEST_F(Builder, TakesRegionsAtOneOffsetOfSeveralFiles) {
   EXPECT_TRUE(placed().with_memory_regions(std::move(files)).build().has_value());
 }
 
-TEST_F(Builder, AnswersAFileThatCannotBeMade) {
+TEST_F(Builder, ReportsAFileThatCannotBeMade) {
   const auto built = placed().allocate_disk(folder_.path() / "none" / "blocks").build();
   ASSERT_TRUE(built.has_error());
   EXPECT_EQ(built.error().code, ErrorCode::io_error);
 }
 
-// The bytes of a run of layers are those of the same layers of the whole, also where a tier has
-// grown by a part.
-TEST(LayoutBuilder, LayersLieWhereTheyDoInTheWhole) {
+// A run of layers has the same addresses as in the whole layout, also if the tier has grown by a
+// part.
+TEST(LayoutBuilder, LayersKeepTheirAddresses) {
   const LayoutConfig shape{.num_blocks = 3,
                            .num_layers = 4,
                            .outer_dim = 2,

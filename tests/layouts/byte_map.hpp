@@ -9,8 +9,8 @@
 
 namespace cairn::testing_layouts {
 
-// Where each byte of each block lies, found by laying bytes down one after the other and padding
-// where a block ends: no strides, so that it is independent of Geometry.
+// Finds the place of each byte of each block. It lays the bytes down one after the other and pads
+// at the end of a block. It uses no strides, so that it is independent of Geometry.
 class ByteMap {
  public:
   explicit ByteMap(const Geometry& geometry);

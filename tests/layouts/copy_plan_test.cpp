@@ -60,7 +60,7 @@ std::size_t fewest_spans(const std::vector<ByteMove>& sorted) {
   }));
 }
 
-// Some blocks of the source, each to one or more of the destination.
+// Random pairs: each chosen source block goes to one or more destination blocks.
 std::vector<BlockPair> random_pairs(const Geometry& source, const Geometry& destination,
                                     std::mt19937& random) {
   const auto blocks_of = [](const Geometry& g) {
@@ -85,7 +85,7 @@ std::vector<BlockPair> random_pairs(const Geometry& source, const Geometry& dest
   return pairs;
 }
 
-TEST(CopyPlan, MovesEveryByteOnceInTheFewestSpansBetweenAnyTwoLayouts) {
+TEST(CopyPlan, MovesEveryByteOnceInTheFewestSpans) {
   const std::uint32_t seed = std::random_device{}();
   std::mt19937 random(seed);
   for (int round = 0; round < 60; ++round) {
@@ -114,7 +114,7 @@ TEST(CopyPlan, MovesEveryByteOnceInTheFewestSpansBetweenAnyTwoLayouts) {
   }
 }
 
-TEST(CopyPlan, CarriesBlocksThroughRealMemoryBetweenAnyTwoLayouts) {
+TEST(CopyPlan, CopiesRealMemoryBetweenAnyTwoLayouts) {
   const std::uint32_t seed = std::random_device{}();
   std::mt19937 random(seed);
   using Memory = std::vector<std::vector<std::uint8_t>>;
@@ -151,7 +151,7 @@ TEST(CopyPlan, CarriesBlocksThroughRealMemoryBetweenAnyTwoLayouts) {
                       span.size_bytes,
                       to.at(span.destination.region).data() + span.destination.offset_bytes);
         }
-        ASSERT_EQ(to, expected);  // padding and blocks that were not named stay as they were
+        ASSERT_EQ(to, expected);  // padding and other blocks stay unchanged
       }
     }
   }
@@ -172,7 +172,7 @@ std::vector<BlockPair> run_of(std::uint32_t source, std::uint32_t destination,
   return pairs;
 }
 
-TEST(CopyPlan, TakesNeighbouringContiguousBlocksAsOneSpan) {
+TEST(CopyPlan, CopiesNeighbouringContiguousBlocksInOneSpan) {
   const Geometry geometry = Geometry::fully_contiguous(kModel);
   std::vector<CopySpan> spans;
   plan_copy(geometry, geometry, run_of(10, 50, 40), spans);
@@ -180,7 +180,7 @@ TEST(CopyPlan, TakesNeighbouringContiguousBlocksAsOneSpan) {
   EXPECT_EQ(spans[0].size_bytes, 40 * geometry.block_bytes());
 }
 
-TEST(CopyPlan, TakesPaddedContiguousBlocksAsASpanEach) {
+TEST(CopyPlan, CopiesPaddedContiguousBlocksInASpanEach) {
   LayoutConfig padded = kModel;
   padded.inner_dim = 1001;
   const Geometry geometry = Geometry::fully_contiguous(padded);
@@ -190,7 +190,7 @@ TEST(CopyPlan, TakesPaddedContiguousBlocksAsASpanEach) {
   EXPECT_EQ(spans.size(), 40u);
 }
 
-TEST(CopyPlan, TakesASpanALayerBetweenLayersOfNeighbouringBlocks) {
+TEST(CopyPlan, CopiesNeighbouringBlocksInOneSpanPerLayer) {
   const Geometry geometry = Geometry::layer_separate(kModel, BlockDim::first);
   std::vector<CopySpan> spans;
   plan_copy(geometry, geometry, run_of(0, 60, 40), spans);
@@ -205,7 +205,7 @@ TEST(CopyPlan, JoinsAWholeLayerAcrossItsOuterIndex) {
   EXPECT_EQ(spans[0].size_bytes, geometry.region_bytes());
 }
 
-TEST(CopyPlan, KeepsWhatThePlanHeldAlready) {
+TEST(CopyPlan, AppendsToThePlan) {
   const Geometry geometry = Geometry::fully_contiguous(kModel);
   std::vector<CopySpan> spans;
   plan_copy(geometry, geometry, run_of(0, 0, 1), spans);
@@ -222,7 +222,7 @@ TEST(CopyPlan, IsEmptyForNoBlocks) {
   EXPECT_TRUE(spans.empty());
 }
 
-TEST(CopyPlanDeathTest, StopsAtLayoutsOfDifferentShapes) {
+TEST(CopyPlanDeathTest, DifferentShapesAbort) {
   LayoutConfig other = kModel;
   other.page_size = 8;
   std::vector<CopySpan> spans;
@@ -231,7 +231,7 @@ TEST(CopyPlanDeathTest, StopsAtLayoutsOfDifferentShapes) {
                "invariant broken");
 }
 
-TEST(CanonicalPlan, NamesTheBytesOfABlockInOrderAndInTheFewestSpans) {
+TEST(CanonicalPlan, ListsABlocksBytesInOrderInTheFewestSpans) {
   const std::uint32_t seed = std::random_device{}();
   std::mt19937 random(seed);
   for (int round = 0; round < 100; ++round) {
@@ -263,8 +263,8 @@ TEST(CanonicalPlan, NamesTheBytesOfABlockInOrderAndInTheFewestSpans) {
   }
 }
 
-// Of layers one after the other the copies together are those of whole blocks.
-TEST(CopyPlan, LayersAreCopiedOneRunAfterTheOther) {
+// Copying all layers in runs equals copying whole blocks.
+TEST(CopyPlan, CopiesOfLayersAddUpToThatOfBlocks) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const LayoutConfig shape = random_shape(random);

@@ -37,7 +37,7 @@ void expect_as_laid_down(const Geometry& geometry) {
   }
 }
 
-TEST(Geometry, PutsEveryByteInAPlaceOfItsOwn) {
+TEST(Geometry, GivesEveryByteItsOwnPlace) {
   const std::uint32_t seed = std::random_device{}();
   std::mt19937 random(seed);
   for (int round = 0; round < 100; ++round) {
@@ -109,7 +109,7 @@ TEST(Geometry, ReachesTheLastPieceOfTheLargestShape) {
   }
 }
 
-TEST(GeometryDeathTest, StopsAtAPieceThatDoesNotExist) {
+TEST(GeometryDeathTest, MissingPieceAborts) {
   const Geometry geometry = Geometry::fully_contiguous({.num_blocks = 2,
                                                         .num_layers = 2,
                                                         .outer_dim = 1,
@@ -121,7 +121,7 @@ TEST(GeometryDeathTest, StopsAtAPieceThatDoesNotExist) {
   EXPECT_DEATH(geometry.locate({0, 0, 1}), "invariant broken");
 }
 
-TEST(GeometryDeathTest, StopsAtAnUncheckedShape) {
+TEST(GeometryDeathTest, UncheckedShapeAborts) {
   EXPECT_DEATH(Geometry::fully_contiguous({}), "invariant broken");
 }
 

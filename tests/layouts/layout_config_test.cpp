@@ -55,7 +55,7 @@ TEST(LayoutConfig, AcceptsEveryFieldAtItsBounds) {
   }
 }
 
-TEST(LayoutConfig, NamesTheFieldTheValueAndTheBoundThatItBreaks) {
+TEST(LayoutConfig, NamesTheFieldItsValueAndItsBound) {
   for (const Rule& rule : rules()) {
     for (const std::uint64_t value : rule.bad) {
       LayoutConfig config = kGood;

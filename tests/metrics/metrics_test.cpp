@@ -18,7 +18,7 @@ using ::testing::Not;
 constexpr std::string_view kRoutes[] = {"/v1/caches/{cache}/match", "none"};
 constexpr std::string_view kMethods[] = {"GET", "POST"};
 
-// A cache with a device and a disk tier, every number of which is another.
+// A cache with a device and a disk tier, in which all numbers differ.
 CacheStats sample_cache() {
   CacheStats cache;
   cache.name = "llama";
@@ -57,7 +57,7 @@ CacheStats sample_cache() {
   return cache;
 }
 
-// Of caches that were dropped too: no number of them is that cache's.
+// Totals also count dropped caches, so no number equals one of the sample cache.
 CacheTotals sample_totals() {
   CacheTotals totals{.disk_damage = {.slot_files = 311, .indexes = 312, .headers = 313}};
   totals.checksum_failures[index_of(Tier::device)] = 130;
@@ -155,7 +155,7 @@ class MetricsText : public ::testing::Test {
   std::vector<std::string> lines_;
 };
 
-TEST_F(MetricsText, HasTheNamesAndLabelsThatDashboardsRelyOn) {
+TEST_F(MetricsText, HasTheSeriesThatDashboardsUse) {
   for (
       const char* line : {
           R"(cairn_build_info{version="1.2.3",runtime="host"} 1)",
@@ -284,8 +284,8 @@ TEST_F(MetricsText, HistogramsAreCumulativeAndInSeconds) {
       Contains(R"(cairn_http_request_duration_seconds_count{route="/v1/caches/{cache}/match"} 2)"));
 }
 
-// The names of a shared store's servers come from others.
-TEST(MetricsLabels, ArePrintableAndBoundedAndTellTwoThingsApartWhateverTheyNameIs) {
+// Other servers choose the names of a shared store's nodes.
+TEST(MetricsLabels, ArePrintableBoundedAndDistinct) {
   const auto labels_of = [](const std::vector<std::string>& servers) {
     RemoteStats shared;
     for (const std::string& server : servers) {
@@ -365,7 +365,7 @@ TEST_F(MetricsText, SatisfiesPrometheusOwnChecker) {
   EXPECT_EQ(std::system(("promtool check metrics < " + file.string()).c_str()), 0);
 }
 
-TEST(HttpCounters, CountsFromManyPlacesAtOnceAddUp) {
+TEST(HttpCounters, AddUpOverRoutes) {
   HttpCounters counters(kRoutes, kMethods);
   for (std::size_t i = 0; i < 10; ++i) {
     counters.record({.route = i % 2, .method = 0, .status = 200, .duration_us = i});

@@ -86,14 +86,14 @@ def follow(server, alert, url):
 def main():
     prometheus_program, promtool = find_tool("prometheus"), find_tool("promtool")
     if not prometheus_program or not promtool:
-        skip("no prometheus here; ./run test fetches it where it can")
+        skip("no prometheus here; ./run test downloads it if possible")
     simulate(promtool)
     with Folder() as folder:
         (folder / "config.json").write_text('{"caches": [], "groups": {"join_timeout_ms": 200}}')
         server = Server(sys.argv[1], folder, "--config", folder / "config.json", "--runtime", "host")
         prometheus = Prometheus(prometheus_program, folder, server.address, impatient(folder))
         eventually(lambda: prometheus.query("cairn_ready"), "the first scrape")
-        assert not prometheus.firing(), f"{prometheus.firing()} with nothing wrong"
+        assert not prometheus.firing(), f"{prometheus.firing()} fire without a fault"
 
         lease_all(server)
         make_cache(server, "roomy", pinned=8, disk=8)

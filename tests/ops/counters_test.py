@@ -39,7 +39,7 @@ class Counters:
             name = series.partition("{")[0]
             family = name if name in types else COUNTER.sub("", name)
             if types[family] in ("counter", "histogram"):
-                assert series not in now, f"{series} is there twice"
+                assert series not in now, f"{series} occurs twice"
                 now[series] = float(value)
         for series, value in self.last.items():
             cache = re.search(r'[{,]cache="([^"]*)"', series)
@@ -156,7 +156,7 @@ def life(server, counters, engines, has_store):
     assert counters.value('cairn_checksum_failures_total{tier="disk"}') == wrong
     drop(server, "comes-back")
     make_cache(server, "comes-back", pinned=8, disk=32)
-    counters.scrape("a cache was made anew", gone=["comes-back"])
+    counters.scrape("a cache was made again", gone=["comes-back"])
     fill(server, "comes-back")
     counters.scrape("and filled")
     for name, part in (("agents", lambda: use_agent(server, engines)), ("groups", lambda: use_groups(server)),
@@ -188,16 +188,16 @@ def check_prometheus(prometheus, server, counters):
 
     rot(server, "rots")
     counters.scrape("bits have turned again")
-    eventually(prometheus_sees, "what is wrong")
+    eventually(prometheus_sees, "the failures")
     # Wait for all of it: the drop does not cause what a later scrape brings.
-    eventually(lambda: prometheus.query(f"{wrong} == {counters.value(wrong)}"), "the last of it")
-    eventually(lambda: not prometheus_sees(), "the end of it")
+    eventually(lambda: prometheus.query(f"{wrong} == {counters.value(wrong)}"), "the last failures")
+    eventually(lambda: not prometheus_sees(), "the end of the failures")
     drop(server, "rots")
     scrapes = "count_over_time(cairn_ready[1h])"
     before = float(prometheus.query(scrapes)[0]["value"][1])
     eventually(lambda: float(prometheus.query(scrapes)[0]["value"][1]) >= before + 4, "scrapes after the drop")
     counters.scrape("the last drop", gone=["rots"])
-    assert not prometheus_sees(), "a cache that was dropped looks like wrong checksums"
+    assert not prometheus_sees(), "a dropped cache looks like wrong checksums"
     for name in sorted({series.partition("{")[0] for series in counters.last}):
         fell = prometheus.query(f'resets({name}{{cache=""}}[1h]) > 0')
         assert not fell, f"{name} fell: {[each['metric'] for each in fell]}"
@@ -231,7 +231,7 @@ def main():
     if counters.failures:
         sys.exit(1)
     if not prometheus:
-        skip("no prometheus here, so no increase(); ./run test fetches it where it can")
+        skip("no prometheus here, so no increase(); ./run test downloads it if possible")
 
 
 if __name__ == "__main__":

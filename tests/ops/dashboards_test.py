@@ -56,7 +56,7 @@ def main():
     server_program, replay_program = sys.argv[1:]
     prometheus_program, promtool = find_tool("prometheus"), find_tool("promtool")
     if not prometheus_program or not promtool:
-        skip("no prometheus here; ./run test fetches it where it can")
+        skip("no prometheus here; ./run test downloads it if possible")
     failures = []
     if subprocess.run([sys.executable, DASHBOARDS / "dashboards.py", "--check"]).returncode != 0:
         failures.append("docker/grafana/dashboards.py was changed and not run")

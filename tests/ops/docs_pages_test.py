@@ -45,7 +45,7 @@ def links_lead_somewhere(pages):
             count += 1
             path, _, anchor = link.partition("#")
             target = (page.path.parent / path).resolve() if path else page.path
-            check(target.exists(), f"{page.name} links to {link}, which is not there")
+            check(target.exists(), f"{page.name} links to {link}, which does not exist")
             if anchor and target in anchors:
                 check(anchor in anchors[target], f"{page.name} links to {link}, which has no such heading")
     assert count > 0, "no page has a link"
@@ -69,7 +69,7 @@ def blocks_are_marked(pages):
                 check(need in NEEDS, f"{where}: needs={need}, but the reasons are {sorted(NEEDS)}")
 
 
-def parts_name_what_is_there(pages):
+def parts_name_existing_things(pages):
     """Each row of docs/parts.md names a metric and a setting of the generated tables, and an existing test."""
     text = {page.name: page.text for page in pages}
     rows = re.findall(r"^\| (.+?) \| .+? \| (.+?) \| (.+?) \| (.+?) \|$", text["docs/parts.md"], re.M)
@@ -91,7 +91,7 @@ NO_PART = {
         "mutation_test.cpp": "requests that are refused, as in bad_request_test.cpp",
         "keys_test.cpp": "one way of several to the life of a block",
         "options_test.cpp": "fields that all ways to store a block have",
-        "service_test.cpp": "what a server tells of all its parts",
+        "service_test.cpp": "what a server reports about all its parts",
     },
     "settings": {},
     "metrics": {
@@ -102,17 +102,17 @@ NO_PART = {
         "eviction": "of eviction orders, beside cairn_evictions_total",
         "hints": "of eviction orders, beside cairn_evictions_total",
         "remembered": "of the miss ratio, beside cairn_miss_ratio_curve",
-        "history": "what the miss ratio costs",
+        "history": "the memory of the miss ratio",
         "groups": "of groups, beside cairn_group_failures_total",
         "populated": "of pinned memory, while a tier is made",
-        "metadata": "what all blocks cost",
+        "metadata": "the memory of all blocks",
         "lock": "the server's own health",
         "memory": "the server's own health",
     },
 }
 
 
-def parts_are_all_there(pages):
+def parts_are_complete(pages):
     """Each e2e test, section of settings and family of metrics (cairn_FAMILY_…) belongs to a part or to
     NO_PART."""
     text = {page.name: page.text for page in pages}
@@ -132,9 +132,9 @@ def parts_are_all_there(pages):
         assert found, f"there are no {kind}"
         excepted = NO_PART[kind].keys()
         for name in sorted(found - named[kind] - excepted):
-            check(False, f"docs/parts.md has no row for {name} of {kind}; one that needs none stands in NO_PART")
+            check(False, f"docs/parts.md has no row for {name} of {kind}; if it needs none, add it to NO_PART")
         for name in sorted(excepted - (found - named[kind])):
-            check(False, f"NO_PART has {name} of {kind}, which is not there or has a row")
+            check(False, f"NO_PART has {name} of {kind}, which does not exist or has a row")
 
 
 class Names:
@@ -168,7 +168,7 @@ def names_exist(pages):
     assert "cairn-server" in names.flags, f"no cairn-server in {PROGRAMS}"
     for page in pages:
         for word in set(re.findall(r"\./run ([a-z]+)", page.text)):
-            check(re.search(rf"^  {word}\b", names.run_help, re.M), f"{page.name}: ./run {word} is no word")
+            check(re.search(rf"^  {word}\b", names.run_help, re.M), f"{page.name}: ./run has no word {word}")
         for program in set(re.findall(r"build/release/([\w-]+)", page.text)):
             check(program in names.programs, f"{page.name}: build/release/{program} is not built")
         # One command, up to the next one on its line.
@@ -177,14 +177,14 @@ def names_exist(pages):
             for flag in re.findall(r"(?<!\S)--[a-z][a-z-]+", rest):
                 check(names.has_flag(program, flag), f"{page.name}: {program} has no {flag}")
         for flag in re.findall(r"`(--[a-z][a-z-]+)[^`]*`", page.prose):
-            check(names.has_flag(None, flag), f"{page.name}: nothing has {flag}")
+            check(names.has_flag(None, flag), f"{page.name}: no program has {flag}")
         for block in page.blocks:
             if block.language == "sh":
                 commands_exist(page, block, names)
         for path in re.findall(r"`([\w.-]+/[\w./-]+)`", page.prose):
             if (ROOT / path.split("/")[0]).is_dir() and not path.startswith("build/"):
                 # Pages name a module without file extensions.
-                check((ROOT / path).exists() or (ROOT / f"{path}.hpp").exists(), f"{page.name}: {path} is not there")
+                check((ROOT / path).exists() or (ROOT / f"{path}.hpp").exists(), f"{page.name}: {path} does not exist")
 
 
 def commands_exist(page, block, names):
@@ -205,19 +205,19 @@ def commands_exist(page, block, names):
         elif "/" in program:
             # A file of the repository, or in a folder that an earlier line made.
             made = re.search(rf" {folder}$", text, re.M)
-            check((ROOT / program).exists() or made, f"{where}: {program} is not there")
+            check((ROOT / program).exists() or made, f"{where}: {program} does not exist")
         else:
             own = set(re.findall(r"^(\w+)\(\) ", page.text, re.M))
             check(program in OUTSIDE | SHELL | own or shutil.which(program), f"{where}: no program {program}")
         for path in re.findall(r"(?<![\w/.:-])((?:docker|deploy|packaging|examples|tests|bench|docs)/[\w./-]+)", line):
-            check((ROOT / path).exists(), f"{where}: {path} is not there")
+            check((ROOT / path).exists(), f"{where}: {path} does not exist")
 
 
 def generated_parts_are_current():
     for path in render.PAGES:
         page = ROOT / path
         check(page.read_text() == render.rendered(page, PROGRAMS),
-              f"{path} is not what it is made of: docs/render.py {PROGRAMS.parent.name} writes it anew")
+              f"{path} is out of date: run docs/render.py {PROGRAMS.parent.name}")
 
 
 def every_alert_has_a_runbook(pages):
@@ -232,8 +232,8 @@ def every_alert_has_a_runbook(pages):
               f"{name} does not link to its runbook")
     known = {rule.split("\n")[0] for rule in rules}
     document = json.loads((ROOT / "server" / "openapi.json").read_text())
-    told = document["paths"]["/runbooks/{name}"]["get"]["parameters"][0]["schema"]["enum"]
-    check(set(told) == known, f"server/openapi.json: the runbooks of {sorted(set(told) ^ known)}")
+    documented = document["paths"]["/runbooks/{name}"]["get"]["parameters"][0]["schema"]["enum"]
+    check(set(documented) == known, f"server/openapi.json: the runbooks of {sorted(set(documented) ^ known)}")
     for name in re.findall(r"^### (Cairn\w+)$", runbooks.prose, re.M):
         check(name in known, f"{RUNBOOKS} has a runbook for {name}, which is no alert")
 
@@ -256,8 +256,8 @@ def main():
     links_lead_somewhere(pages)
     blocks_are_marked(pages)
     names_exist(pages)
-    parts_name_what_is_there(pages)
-    parts_are_all_there(pages)
+    parts_name_existing_things(pages)
+    parts_are_complete(pages)
     generated_parts_are_current()
     every_alert_has_a_runbook(pages)
     the_readme_is_short(pages)

@@ -53,18 +53,18 @@ def is_whole(prefix):
         sys.exit(f"the unit does not start {binary}")
 
 
-def pages_tell_every_flag(prefix):
+def manual_pages_list_every_flag(prefix):
     for program in PROGRAMS:
         section = SECTIONS.get(program, 1)
         page = prefix / "share" / "man" / f"man{section}" / f"{program}.{section}.gz"
         if not page.exists():
             continue
         text = gzip.decompress(page.read_bytes()).decode().replace("\\-", "-")
-        told = run(prefix / "bin" / program, "--help")
-        flags = [line.split()[0] for line in told.splitlines() if line.startswith("  --")]
+        help_text = run(prefix / "bin" / program, "--help")
+        flags = [line.split()[0] for line in help_text.splitlines() if line.startswith("  --")]
         for flag in flags:
             if flag not in text:
-                sys.exit(f"{page.name} does not tell of {flag}")
+                sys.exit(f"{page.name} does not list {flag}")
         if not flags:
             sys.exit(f"{program} --help names no flag")
 
@@ -81,7 +81,7 @@ def outsider_works(prefix, folder, server):
 with Folder() as folder:
     prefix = install(folder / "stage")
     is_whole(prefix)
-    pages_tell_every_flag(prefix)
+    manual_pages_list_every_flag(prefix)
     (folder / "server").mkdir()
     server = Server(prefix / "bin" / "cairn-server", folder / "server", "--config",
                     prefix / "share" / "doc" / "cairn" / "examples" / "cairn.json")

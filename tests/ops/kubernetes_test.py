@@ -103,7 +103,7 @@ class Variant:
         return json.loads(self.files["cairn"]["cairn.json"].read_text())
 
 
-def selectors_meet_their_pods(variant):
+def selectors_match_their_pods(variant):
     objects = variant.objects
     labels = objects["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
     selectors = {"DaemonSet": objects["DaemonSet"]["spec"]["selector"]["matchLabels"],
@@ -120,10 +120,10 @@ def selectors_meet_their_pods(variant):
           f"{variant.name}: a DaemonSet's budget is a whole minAvailable")
 
 
-def ports_meet(variant):
+def ports_match(variant):
     ports = {port["name"]: port["containerPort"] for port in variant.server()["ports"]}
     listens_on = int(variant.environment()["CAIRN_LISTEN"].rsplit(":", 1)[1])
-    check(list(ports.values()) == [listens_on], f"{variant.name}: listens on {listens_on}, tells of {ports}")
+    check(list(ports.values()) == [listens_on], f"{variant.name}: listens on {listens_on}, but names {ports}")
     named = [port["targetPort"] for port in variant.objects["Service"]["spec"]["ports"]]
     named += [variant.server()[probe]["httpGet"]["port"] for probe in probes(variant)]
     for rule in variant.objects["NetworkPolicy"]["spec"]["ingress"]:
@@ -136,12 +136,12 @@ def probes(variant):
     return [key for key in variant.server() if key.endswith("Probe")]
 
 
-def volumes_meet(variant):
+def volumes_match(variant):
     pod = variant.pod()
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     for container in pod["containers"] + pod["initContainers"]:
         for mount in container["volumeMounts"]:
-            check(mount["name"] in volumes, f"{variant.name}: {container['name']} mounts {mount['name']}, which is none")
+            check(mount["name"] in volumes, f"{variant.name}: {container['name']} mounts unknown {mount['name']}")
     # Each path in a variable is inside a mounted volume.
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in variant.server()["volumeMounts"]}
     for name, value in variant.environment().items():
@@ -149,14 +149,14 @@ def volumes_meet(variant):
             continue
         path = pathlib.PurePosixPath(value)
         volume = mounts.get(str(path)) or mounts.get(str(path.parent))
-        check(volume, f"{variant.name}: {name} is {value}, where nothing is mounted")
+        check(volume, f"{variant.name}: {name} is {value}, but no volume is mounted there")
         if volume and "configMap" in volume:
             check(path.name in variant.files.get(volume["configMap"]["name"], {}), f"{variant.name}: no file for {name}")
         if volume and "secret" in volume:
             check(path.name in [item["path"] for item in volume["secret"]["items"]], f"{variant.name}: no secret for {name}")
 
 
-def nothing_is_more_than_it_needs(variant):
+def pods_have_no_unneeded_rights(variant):
     pod, container = variant.pod(), variant.server()
     uid = int(re.search(r"^USER (\d+):", (ROOT / "docker" / "Dockerfile").read_text(), re.M).group(1))
     check(pod["securityContext"]["runAsUser"] == uid and pod["securityContext"]["runAsNonRoot"],
@@ -179,20 +179,20 @@ def block_bytes_of(cache):
 def time_to_stop_suffices(variant):
     """The server has time to write its memory to disk before the kubelet kills it."""
     settings, environment = variant.settings(), variant.environment()
-    check(settings["disk"]["offload_at_stop"], f"{variant.name}: what is in memory is lost with the pod")
+    check(settings["disk"]["offload_at_stop"], f"{variant.name}: blocks in memory are lost with the pod")
     needed_s = (int(environment["CAIRN_DRAIN_DELAY_MS"]) + DRAIN_TIMEOUT_MS) / 1000
     for cache in settings["caches"]:
         blocks = sum(cache["tiers"].get(tier, {}).get("num_blocks", 0) for tier in ("device", "pinned"))
         needed_s += blocks * block_bytes_of(cache) / DISK_BYTES_PER_S
     given_s = variant.pod()["terminationGracePeriodSeconds"]
-    check(given_s > needed_s, f"{variant.name}: the server has {given_s} s to end and needs {needed_s:.0f} s")
+    check(given_s > needed_s, f"{variant.name}: the server has {given_s} s to stop and needs {needed_s:.0f} s")
 
 
 def memory_suffices(variant):
     """The host tiers and the spare bytes fit into the memory request, which equals the limit."""
     resources = variant.server()["resources"]
     asked = resources["requests"]["memory"]
-    check(asked == resources["limits"]["memory"], f"{variant.name}: memory is asked for and limited differently")
+    check(asked == resources["limits"]["memory"], f"{variant.name}: the memory request is not the limit")
     asked_bytes = int(asked[:-2]) * UNITS[asked[-2:]]
     on_gpu = variant.environment().get("CAIRN_RUNTIME") == "cuda"
     needed = SPARE_BYTES
@@ -201,10 +201,10 @@ def memory_suffices(variant):
         for tier, body in cache["tiers"].items():
             if tier == "pinned" or (tier == "device" and not on_gpu):
                 needed += body["num_blocks"] * block_bytes
-    check(needed <= asked_bytes, f"{variant.name}: {needed} bytes are needed, {asked_bytes} asked for")
+    check(needed <= asked_bytes, f"{variant.name}: {needed} bytes are needed, {asked_bytes} requested")
 
 
-def server_takes_it(variant):
+def server_accepts_the_settings(variant):
     """The real server starts with the manifest's settings (fewer blocks, this machine's paths) and answers its
     probes."""
     known = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
@@ -231,7 +231,7 @@ def server_takes_it(variant):
         for probe in probes(variant):
             path = variant.server()[probe]["httpGet"]["path"]
             status, _ = server.call("GET", path)
-            check(status == 200, f"{variant.name}: {path} of the {probe} is answered with {status}, without a token")
+            check(status == 200, f"{variant.name}: {path} of the {probe} returns {status} without a token")
         check(server.stop() == 0, server.text())
 
 
@@ -247,11 +247,11 @@ def monitoring_finds_the_service():
     check(label == "cairn", f"the alerts know the job as cairn, not as {label}")
 
 
-def schemas_hold(variants):
+def manifests_match_the_schemas(variants):
     tool = ROOT / "build" / "tools" / "kubernetes" / "bin" / "kubernetes-validate"
     tool = shutil.which("kubernetes-validate") or (tool if tool.exists() else None)
     if not tool:
-        print("no kubernetes-validate: the manifests are not compared with the API's schemas")
+        print("no kubernetes-validate: the manifests are not checked against the API's schemas")
         return
     with Folder() as folder:
         for variant in variants:
@@ -264,10 +264,10 @@ def schemas_hold(variants):
 
 variants = [Variant(MANIFESTS / name) for name in VARIANTS]
 for variant in variants:
-    for step in [selectors_meet_their_pods, ports_meet, volumes_meet, nothing_is_more_than_it_needs, memory_suffices,
-                 time_to_stop_suffices, server_takes_it]:
+    for step in [selectors_match_their_pods, ports_match, volumes_match, pods_have_no_unneeded_rights, memory_suffices,
+                 time_to_stop_suffices, server_accepts_the_settings]:
         step(variant)
 monitoring_finds_the_service()
-schemas_hold(variants)
+manifests_match_the_schemas(variants)
 print(*failures, sep="\n")
 sys.exit(1 if failures else 0)

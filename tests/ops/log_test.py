@@ -44,7 +44,7 @@ def write_config(folder, **more):
 
 
 class HeldPipe:
-    """A pipe that is not read until the test says so. `full`: it has no room for another byte."""
+    """A pipe that is not read until the test calls read_all(). If `full`, it has no room for another byte."""
 
     def __init__(self, full=False):
         self.reader, self.writer = os.pipe()
@@ -121,7 +121,7 @@ TIERS = {"layout": {"num_layers": 1, "outer_dim": 1, "page_size": 4, "inner_dim"
          "tiers": {"pinned": {"num_blocks": 4}}}
 
 
-def a_full_pipe_drops_lines_and_nothing_else():
+def a_full_pipe_only_drops_lines():
     with Folder() as folder:
         pipe = HeldPipe()
         server = Started(folder, "--config", write_config(folder), stderr=pipe.writer)
@@ -143,17 +143,17 @@ def a_full_pipe_drops_lines_and_nothing_else():
             before, dropped = dropped, server.metric("cairn_log_dropped_total")
             return dropped == before
 
-        eventually(all_are_taken, "a line that is taken")
+        eventually(all_are_taken, "a line that is not dropped")
         assert server.stop() == 0
         reader.join()
         audits = [line for line in lines if "msg=audit" in line and "/clear" in line]
         assert len(audits) + dropped == clears + more, (len(audits), dropped, more)
-        told = re.findall('lines were dropped: nobody took them in time" dropped=([0-9]+)', "\n".join(lines))
-        assert sum(map(int, told)) == dropped, (told, dropped)
+        reported = re.findall('lines were dropped: nobody took them in time" dropped=([0-9]+)', "\n".join(lines))
+        assert sum(map(int, reported)) == dropped, (reported, dropped)
         assert "msg=stopped" in lines[-1] or "msg=stopped" in lines[-2], lines[-3:]
 
 
-def sigterm_ends_a_server_whose_output_is_held():
+def sigterm_ends_a_server_with_blocked_output():
     for held in ("stderr", "stdout", "both"):
         with Folder() as folder:
             pipe = HeldPipe(full=True)
@@ -165,7 +165,7 @@ def sigterm_ends_a_server_whose_output_is_held():
             assert server.stop() == 0, held
 
 
-def a_held_terminal_stops_nothing():
+def a_blocked_terminal_stops_nothing():
     """Like Ctrl-S: the terminal accepts no output."""
     import pty
     import termios
@@ -181,7 +181,7 @@ def a_held_terminal_stops_nothing():
         os.close(terminal)
 
 
-def a_start_that_is_refused_ends_although_nobody_reads():
+def a_refused_start_ends_if_nobody_reads():
     with Folder() as folder:
         pipe = HeldPipe(full=True)
         for expected, *flags in ((2, "--threads", "none"), (2, "--config", folder / "absent.json"),
@@ -191,7 +191,7 @@ def a_start_that_is_refused_ends_although_nobody_reads():
             assert child.returncode == expected, (flags, child.returncode)
 
 
-def a_reader_who_has_gone_is_no_end():
+def a_server_survives_a_closed_reader():
     with Folder() as folder:
         pipe = HeldPipe()
         server = Started(folder, "--config", write_config(folder), stderr=pipe.writer)
@@ -202,7 +202,7 @@ def a_reader_who_has_gone_is_no_end():
         assert server.stop() == 0
 
 
-def closed_descriptors_are_opened_before_anything_else_is():
+def closed_standard_files_are_opened_first():
     for closed in ((2,), (1,), (0,), (0, 1, 2)):
         with Folder() as folder:
             server = Started(folder, "--config", write_config(folder), stdin=subprocess.DEVNULL,
@@ -224,7 +224,7 @@ def closed_descriptors_are_opened_before_anything_else_is():
 
 
 def send_many(server, request, times):
-    """Sends requests on one connection without waiting for the answers."""
+    """Sends requests on one connection without waiting for the responses."""
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as raw:
         done = threading.Thread(target=lambda: raw.sendall(request * times))
@@ -250,7 +250,7 @@ def metric(server, name):
     return int(float(re.search(rf"^{name} (\S+)", text, re.M).group(1)))
 
 
-def refused_requests_cannot_flood_it():
+def refused_requests_cannot_flood_the_log():
     kinds = {
         "401 anonymous": head("DELETE", "/v1/caches/" + "a" * 120),
         "401 of an unknown token": head("DELETE", "/v1/caches/a", "Authorization: Bearer " + "x" * 40),
@@ -289,8 +289,8 @@ def refused_requests_cannot_flood_it():
                 assert requests < KINDS * len(kinds) / 2, requests
 
 
-def what_callers_with_a_name_do_is_all_there():
-    """Also during a flood of requests from others."""
+def every_action_of_a_named_caller_is_logged():
+    """Even during a flood of requests from others."""
     with Folder() as folder:
         server = Server(sys.argv[1], folder, "--config", write_config(folder), "--tokens", write_tokens(folder))
         send_many(server, head("DELETE", "/v1/caches/mine"), KINDS)
@@ -341,9 +341,9 @@ def every_json_line_is_json():
         assert sum(line["left_out"] for line in left_out if line["of"] == "audit") + len(audits) == KINDS + 4
 
 
-def what_is_wrong_is_told_once_when_it_begins_and_once_when_it_ends():
+def problems_are_logged_when_they_begin_and_end():
     if not shutil.which("redis-server"):
-        print("no redis-server: the warnings of a shared store are left out")
+        print("no redis-server: the warnings of a shared store are not tested")
         return
     with Folder() as folder:
         redis = Redis(folder)
@@ -382,7 +382,7 @@ def what_is_wrong_is_told_once_when_it_begins_and_once_when_it_ends():
         assert server.stop() == 0
 
 
-def a_cache_that_could_not_be_made_is_told_of():
+def a_cache_that_cannot_be_made_is_reported():
     with Folder() as folder:
         shared = {"url": f"redis://127.0.0.1:{free_port()}"}
         server = Server(sys.argv[1], folder, "--config", write_config(folder, shared=shared))
@@ -400,18 +400,18 @@ def a_cache_that_could_not_be_made_is_told_of():
 
 
 def main():
-    a_full_pipe_drops_lines_and_nothing_else()
-    sigterm_ends_a_server_whose_output_is_held()
-    a_held_terminal_stops_nothing()
-    a_start_that_is_refused_ends_although_nobody_reads()
-    a_reader_who_has_gone_is_no_end()
-    closed_descriptors_are_opened_before_anything_else_is()
-    refused_requests_cannot_flood_it()
-    what_callers_with_a_name_do_is_all_there()
+    a_full_pipe_only_drops_lines()
+    sigterm_ends_a_server_with_blocked_output()
+    a_blocked_terminal_stops_nothing()
+    a_refused_start_ends_if_nobody_reads()
+    a_server_survives_a_closed_reader()
+    closed_standard_files_are_opened_first()
+    refused_requests_cannot_flood_the_log()
+    every_action_of_a_named_caller_is_logged()
     the_audit_names_the_token_that_was_refused()
     every_json_line_is_json()
-    what_is_wrong_is_told_once_when_it_begins_and_once_when_it_ends()
-    a_cache_that_could_not_be_made_is_told_of()
+    problems_are_logged_when_they_begin_and_end()
+    a_cache_that_cannot_be_made_is_reported()
 
 
 if __name__ == "__main__":

@@ -24,23 +24,23 @@ NUM_BLOCKS = 6
 
 
 def connections(server):
-    """Idle connections make room. If all are busy, new ones are told to retry, except for health checks."""
+    """Idle connections make room. If all are busy, new ones get 503, except for health checks."""
     host, port = server.address.split(":")
     crowd = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(10 * MAX_CONNECTIONS)]
     status, group = server.call("POST", "/v1/groups", {"name": "g", "rank": 0, "world_size": 2})
     assert status in (200, 201), group
-    # For a rank that never comes.
+    # The operation waits for a rank that never comes.
     status, waited = server.call("POST", "/v1/groups/g/recv", {"cache": "c", "keys": ["ee"], "peer": 1})
     wait = f"GET /v1/transfers/{waited['transfer']}?wait_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     waiting = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(MAX_CONNECTIONS)]
     for peer in waiting:
         peer.sendall(wait)
-    eventually(lambda: asked(server, "GET", "/v1/caches") == (503, "1"), "a request that is refused")
+    eventually(lambda: asked(server, "GET", "/v1/caches") == (503, "1"), "a refused request")
     for path in ("/healthz", "/readyz", "/metrics") * 10:
         assert asked(server, "GET", path)[0] == 200, path
     for peer in crowd + waiting:
         peer.close()
-    eventually(lambda: asked(server, "GET", "/v1/caches")[0] == 200, "an answer after the crowd")
+    eventually(lambda: asked(server, "GET", "/v1/caches")[0] == 200, "a response after the crowd")
     print(f"connections: {len(waiting)} wait, and more are refused")
 
 
@@ -104,15 +104,15 @@ def transfers(server):
         server.call("POST", "/v1/caches/c/evict", {"keys": keys, "tier": "disk"})
         return any(status == 429 for status, _ in outcomes)
 
-    eventually(crowd, "a transfer that is refused")
+    eventually(crowd, "a refused transfer")
     for status, retry_after in outcomes:
         assert status in (200, 202, 429), outcomes
-        assert status != 429 or retry_after, "a 429 does not say when to come back"
+        assert status != 429 or retry_after, "a 429 has no Retry-After"
     assert any(status in (200, 202) for status, _ in outcomes), outcomes
     status, answer = server.call("POST", "/v1/caches/c/transfers", {"keys": keys[:1], "to": "disk", "wait_ms": 60000})
     assert status == 200 and answer["state"] == "done", answer
     refused = sum(status == 429 for status, _ in outcomes)
-    print(f"transfers: {len(outcomes) - refused} taken, {refused} refused")
+    print(f"transfers: {len(outcomes) - refused} accepted, {refused} refused")
 
 
 def main():

@@ -38,18 +38,18 @@ def variables_exist():
             check(False, f"{name} sets {variable}, which the server does not read")
 
 
-def image_context_is_whole():
+def image_context_is_complete():
     layers = set(re.findall(r"^add_subdirectory\((\w+)\)", (ROOT / "CMakeLists.txt").read_text(), re.M))
     of_bench = {"tests", "bench", "examples", "python"}
     for name, needed in [(".dockerignore", layers), ("docker/Dockerfile.cuda.dockerignore", layers | of_bench)]:
         kept = set(re.findall(r"^!(\S+)", (ROOT / name).read_text(), re.M))
         for folder in sorted(needed - kept):
-            check(False, f"{name} leaves out {folder}, which is built there")
+            check(False, f"{name} leaves out {folder}, which the build needs")
         for path in kept:
-            check((ROOT / path).exists(), f"{name} names {path}, which is not there")
+            check((ROOT / path).exists(), f"{name} names {path}, which does not exist")
 
 
-def configuration_is_taken():
+def configuration_is_accepted():
     with Folder() as folder:
         server = Server(PROGRAM, folder, "--config", ROOT / "docker" / "cairn.json")
         status, caches = server.call("GET", "/v1/caches")
@@ -64,11 +64,11 @@ def configuration_is_taken():
         status, cache = server.call("GET", "/v1/caches/held")
         check(status == 200 and cache["shared"]["placement"] == "holders", f"docker/cairn-cluster.json made {cache}")
         status, _ = server.call("GET", "/readyz", headers={"Host": "cairn-1:7070"})
-        check(status == 200, "the name under which a server is advertised is not one of its own")
+        check(status == 200, "a server refuses its own advertised name")
         check(server.stop() == 0, server.text())
 
 
-def unit_is_sound():
+def unit_is_valid():
     if not find_tool("systemd-analyze"):
         print("no systemd-analyze: the unit is not verified")
         return
@@ -104,22 +104,22 @@ def healthy(**variables):
                           capture_output=True).returncode == 0
 
 
-def health_is_checked():
+def health_check_works():
     with Folder() as folder:
         (folder / "config.json").write_text('{"caches": []}')
         server = Server(PROGRAM, folder, "--config", folder / "config.json")
-        check(healthy(CAIRN_LISTEN=server.address), "docker/healthcheck fails at a server that speaks HTTP")
+        check(healthy(CAIRN_LISTEN=server.address), "docker/healthcheck fails for a server that speaks HTTP")
         check(server.stop() == 0, server.text())
-        check(not healthy(CAIRN_LISTEN=server.address), "docker/healthcheck finds a server that is gone well")
+        check(not healthy(CAIRN_LISTEN=server.address), "docker/healthcheck succeeds without a server")
     with Folder() as folder:
         started = server_with_tls(folder)
         if not started:
-            print("no openssl: the check of a server that speaks TLS is not tried")
+            print("no openssl: the health check over TLS is not tested")
             return
         server, port = started
-        check(healthy(CAIRN_LISTEN=f"0.0.0.0:{port}"), "docker/healthcheck fails at a server that speaks TLS")
+        check(healthy(CAIRN_LISTEN=f"0.0.0.0:{port}"), "docker/healthcheck fails for a server that speaks TLS")
         server.stop()
-    # A server that requires client certificates is asked over its Unix socket.
+    # The health check of a server that requires client certificates uses its Unix socket.
     with Folder() as folder:
         socket = folder / "socket"
         server, port = server_with_tls(folder, "--unix", socket, "--tls-client-ca", folder / "cert")
@@ -128,7 +128,7 @@ def health_is_checked():
         server.stop()
 
 
-def tokens_are_kept_apart():
+def tokens_are_separate():
     """Prometheus gets a folder with only its own token, and that token reads only the metrics."""
     with Folder() as folder:
         tokens, metrics = folder / "tokens", folder / "metrics"
@@ -147,14 +147,14 @@ def tokens_are_kept_apart():
 
         check(status_as(metrics / "prometheus.token", "/metrics") == 200, "Prometheus may not read metrics")
         check(status_as(metrics / "prometheus.token", "/v1/caches") == 403, "Prometheus may read more than metrics")
-        check(status_as(tokens / "admin.token", "/v1/caches") == 200, "the operator's token is not known")
+        check(status_as(tokens / "admin.token", "/v1/caches") == 200, "the operator's token is refused")
         server.stop()
     compose = (ROOT / "docker" / "compose.yaml").read_text()
     prometheus = compose[compose.index("  prometheus:"):compose.index("  grafana:")]
     check("cairn-tokens" not in prometheus, "compose.yaml shows Prometheus the operator's token")
 
 
-def compose_files_are_sound():
+def compose_files_are_valid():
     compose = find_tool("docker-compose")
     if not compose:
         print("no docker-compose: the compose files are not checked")
@@ -166,8 +166,8 @@ def compose_files_are_sound():
         check(done.returncode == 0, f"{files}: {done.stderr}")
 
 
-for step in [variables_exist, image_context_is_whole, configuration_is_taken, unit_is_sound,
-             compose_files_are_sound, health_is_checked, tokens_are_kept_apart]:
+for step in [variables_exist, image_context_is_complete, configuration_is_accepted, unit_is_valid,
+             compose_files_are_valid, health_check_works, tokens_are_separate]:
     step()
 print(*failures, sep="\n")
 sys.exit(1 if failures else 0)

@@ -21,7 +21,7 @@ NEEDS = {
     "systemd": "a service manager, and root",
     "gpu": "a machine with a GPU",
     "minutes": "minutes of building or measuring",
-    "terminal": "somebody who looks at it, or ends it",
+    "terminal": "a person who looks at it or ends it",
     "hosts": "more than one machine",
 }
 FENCE = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1$", re.M | re.S)

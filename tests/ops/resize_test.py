@@ -69,7 +69,7 @@ class Client(threading.Thread):
         self.written += PREFIX if status < 300 else 0
 
     def look(self, prefix):
-        """Returns how many blocks of the prefix exist, after comparing each."""
+        """Returns the number of existing blocks of the prefix, after comparing each."""
         keys = keys_of(prefix)
         status, data = self.call("POST", f"{CACHE}/read", json.dumps({"keys": keys}))
         if status != 200:

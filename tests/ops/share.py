@@ -91,7 +91,7 @@ class Peer(Server):
         return transfer
 
     def wrong_of(self, numbers):
-        """How many of these blocks are missing here or differ."""
+        """The number of these blocks that are missing here or differ."""
         data = self.ask("POST", "/v1/caches/c/read", {"keys": [key(n) for n in numbers]})
         return sum(data[i * BLOCK_BYTES:(i + 1) * BLOCK_BYTES] != block(n) for i, n in enumerate(numbers))
 
@@ -225,7 +225,7 @@ class Sharing:
             for rank, peer in enumerate(self.peers):
                 if rank != root:
                     peer.ask("POST", "/v1/caches/large/clear", {})
-        raise AssertionError(f"in {STOPS} broadcasts this machine never looked in time: --large-blocks makes them longer")
+        raise AssertionError(f"in {STOPS} broadcasts this machine looked too late; --large-blocks makes them longer")
 
     def check_serving(self, loss, blocks, rank, holds):
         """A server that has lost its group answers as before."""

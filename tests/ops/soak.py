@@ -326,7 +326,7 @@ def settled(server):
     """Returns `held` once leases have expired, cut uploads have ended and transfers have arrived."""
     idle = {"leases", "leased_blocks", "allocated", "committed", "transfers", "queue_depth"}
     eventually(lambda: all(value == 0 for name, value in held(server).items()
-                           if any(word in name for word in idle)), "nothing to be held")
+                           if any(word in name for word in idle)), "all resources to be released")
     return held(server)
 
 
@@ -372,7 +372,7 @@ def main():
                 before = settled(server)
                 descriptors_before = descriptors(server.child.pid)
         try:
-            eventually(lambda: not differences(before, held(server)), "what was held to be given back")
+            eventually(lambda: not differences(before, held(server)), "all resources to be released")
         except AssertionError:
             failures += differences(before, held(server))
         warm = max(sizes[len(sizes) // 4:len(sizes) // 2])

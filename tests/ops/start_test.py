@@ -32,7 +32,7 @@ def block_of(number):
     return number.to_bytes(4, "little") * (BLOCK_BYTES // 4)
 
 
-# As 0.2 wrote what a client had made by cache_of(16, 32) with this order.
+# The file that 0.2 wrote for a cache made with cache_of(16, 32) and this order.
 REMEMBERED_WITH_LRFU = {
     "cache": {"default_lease_ms": 30000, "eviction": "lrfu", "offload": "on_evict",
               "layout": {**SHAPE, "alignment": 4096},
@@ -123,20 +123,20 @@ class Changes(StartTest):
         self.assertEqual(changed["default_lease_ms"], 12345)
         return server
 
-    def test_of_a_configured_cache_survive_a_restart(self):
+    def test_changes_of_a_configured_cache_survive_a_restart(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         server = self.change_and_start_again(32)
         self.assertIn("not as the configuration says", server.text())
         self.assertIn("tiers.disk.num_blocks is 64, not 32", server.text())
 
-    def test_of_a_configured_cache_without_a_disk_tier_survive_a_restart(self):
+    def test_changes_without_a_disk_tier_survive_a_restart(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16)}]}
         self.change_and_start_again(None)
 
-    def test_of_a_cache_that_a_client_made_survive_a_restart(self):
+    def test_changes_of_a_clients_cache_survive_a_restart(self):
         self.change_and_start_again(32)
 
-    def test_are_replaced_only_by_edited_settings_of_the_configuration(self):
+    def test_only_edited_settings_replace_changes(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.change_and_start_again(32).stop()
         self.config["caches"][0]["tiers"]["disk"]["num_blocks"] = 48
@@ -152,7 +152,7 @@ class Changes(StartTest):
             server = self.start()
         self.assertNotIn("replaces what a cache was changed to", text)
 
-    def test_that_an_edit_replaces_are_logged(self):
+    def test_replaced_changes_are_logged(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.change_and_start_again(32).stop()
         self.config["caches"][0]["offload"] = "never"
@@ -160,7 +160,7 @@ class Changes(StartTest):
         self.assertIn('offload is "never", not "on_commit"', server.text().replace('\\"', '"'))
         self.assertEqual(self.settings(server, "kept")["offload"], "never")
 
-    def test_that_were_refused_do_not_survive(self):
+    def test_refused_changes_do_not_survive(self):
         server = self.start()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 201)
         before = self.settings(server, "kept")
@@ -168,7 +168,7 @@ class Changes(StartTest):
         server.stop(signal.SIGKILL)
         self.assertEqual(self.settings(self.start(), "kept"), before)
 
-    def test_of_a_cache_removed_from_the_configuration_stay_if_it_has_a_disk_tier(self):
+    def test_changes_of_an_unconfigured_cache_stay_if_it_has_a_disk_tier(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}, {"name": "gone", **cache_of(16)}]}
         server = self.start()
         self.call(server, "PATCH", "/v1/caches/kept", {"default_lease_ms": 5})
@@ -182,15 +182,14 @@ class Changes(StartTest):
         self.config = {"caches": [{"name": "gone", **cache_of(16)}]}
         self.assertEqual(self.settings(self.start(), "gone")["default_lease_ms"], 30000)
 
-    def test_stored_without_the_configurations_settings_apply(self):
+    def test_changes_stored_without_the_configurations_settings_apply(self):
         self.config = {"caches": [{"name": "kept", **cache_of(16, 32)}]}
         self.change_and_start_again(32).stop(signal.SIGKILL)
-        # As 0.2 wrote it. This version sees it as damaged, and uses the slot file's label instead.
+        # 0.2 wrote such a file. This version sees it as damaged, and uses the slot file's label instead.
         (self.root / "data/caches/kept.json").write_text("{}")
         self.assertEqual(self.settings(self.start(), "kept")["sizes"], {"pinned": 12, "disk": 64})
 
-
-    def test_that_named_an_order_of_eviction_of_before_have_the_default(self):
+    def test_a_removed_eviction_order_becomes_the_default(self):
         server = self.start()
         self.call(server, "PUT", "/v1/caches/kept", cache_of(16, 32), 201)
         self.put(server, range(4))
@@ -265,8 +264,7 @@ class Folders(StartTest):
         self.assertEqual(server.stop(), 0)
 
     def expect_waits_for(self, folder, back):
-        """A start with an empty folder does not fill it, reports it, and has the blocks once the folder is
-        back."""
+        """A start with an empty folder does not fill it and reports it. The blocks return with the folder."""
         server = self.start()
         status, problem = self.ready(server)
         self.assertEqual(status, 503)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every place that states the product's version states that of CMakeLists.txt.
+"""Every place that states the product's version has the one of CMakeLists.txt.
 
 usage: version_test.py CAIRN_SERVER CAIRNCTL CAIRN_REPLAY CAIRN_CALIBRATE
 """
@@ -17,12 +17,12 @@ VERSION = re.search(r"^project\(cairn VERSION (\d+\.\d+\.\d+)", (ROOT / "CMakeLi
 failures = []
 
 
-def check_is_version(told, where):
-    if told != VERSION:
-        failures.append(f"{where} tells {told!r}, CMakeLists.txt {VERSION!r}")
+def check_is_version(found, where):
+    if found != VERSION:
+        failures.append(f"{where} has {found!r}, CMakeLists.txt has {VERSION!r}")
 
 
-def programs_tell_it():
+def programs_print_the_version():
     for program in PROGRAMS:
         done = subprocess.run([program, "--version"], capture_output=True, text=True)
         check_is_version(done.stdout.removeprefix(program.name + " ").removesuffix("\n"), f"{program.name} --version")
@@ -30,7 +30,7 @@ def programs_tell_it():
             failures.append(f"{program.name} --version exits {done.returncode}: {done.stderr}")
 
 
-def server_tells_it():
+def server_returns_the_version():
     with Folder() as folder:
         server = Server(PROGRAMS[0], folder)
         check_is_version(server.call("GET", "/openapi.json")[1]["info"]["version"], "info.version of /openapi.json")
@@ -38,38 +38,38 @@ def server_tells_it():
         server.stop()
 
 
-def changelog_begins_with_it():
+def changelog_begins_with_the_version():
     newest = re.search(r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
     check_is_version(newest and newest.group(1), "CHANGELOG.md")
 
 
-def images_take_it_from_their_builder():
+def images_get_the_version_from_their_builder():
     for name in ["docker/Dockerfile", "docker/Dockerfile.cuda"]:
         label = re.search(r"org\.opencontainers\.image\.version=(\S+)", (ROOT / name).read_text())
         if not label or label.group(1) != "$VERSION":
-            failures.append(f"{name} writes its version itself: {label and label.group(1)}")
+            failures.append(f"{name} has a fixed version: {label and label.group(1)}")
     done = subprocess.run([ROOT / "run", "version"], capture_output=True, text=True)
     check_is_version(done.stdout.strip(), "./run version")
 
 
-def manifests_pull_it():
+def manifests_pull_the_version():
     for name, suffix in [("base", ""), ("overlays/gpu", "-cuda")]:
         path = f"deploy/kubernetes/{name}/kustomization.yaml"
         tag = re.search(r"newTag: (\S+)", (ROOT / path).read_text()).group(1)
         check_is_version(tag.removesuffix(suffix), path)
 
 
-def python_package_has_it():
+def python_package_has_the_version():
     project = ROOT / "python" / "pyproject.toml"
     if not project.exists():
         return
-    told = tomllib.loads(project.read_text())["project"]
-    if "version" not in told.get("dynamic", []):
-        check_is_version(told.get("version"), "python/pyproject.toml")
+    metadata = tomllib.loads(project.read_text())["project"]
+    if "version" not in metadata.get("dynamic", []):
+        check_is_version(metadata.get("version"), "python/pyproject.toml")
 
 
-for step in [programs_tell_it, server_tells_it, changelog_begins_with_it, images_take_it_from_their_builder,
-             manifests_pull_it, python_package_has_it]:
+for step in [programs_print_the_version, server_returns_the_version, changelog_begins_with_the_version,
+             images_get_the_version_from_their_builder, manifests_pull_the_version, python_package_has_the_version]:
     step()
 print(*failures, sep="\n")
 sys.exit(1 if failures else 0)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Of no use to CMake, but nine in ten of all files.
+# CMake does not use these, but they are nine tenths of all files.
 NOT_LINKED = ("/etc", "/var", "/usr/include/boost/", "/usr/include/c++/", "/usr/lib/gcc/", "/usr/lib/python3",
               "/usr/lib/llvm", "/usr/share/doc", "/usr/share/man", "/usr/share/locale", "/usr/share/perl",
               "/usr/share/cmake-")
@@ -129,7 +129,7 @@ def main():
         if serving[0] in folders and testing[0] in folders:
             status, said = configure(folders[serving[0]], os.path.join(folder, "build-proof"), testing[1], list(testing[2]))
             if status == 0 or "GTest" not in said:
-                failures.append(f"the packages of `serve` should not do for the tests:\n{said}")
+                failures.append(f"the packages of `serve` should not suffice for the tests:\n{said}")
 
     print("\n".join(failures) or "each word's packages are enough")
     return 1 if failures else 0

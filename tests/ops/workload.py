@@ -71,7 +71,7 @@ class Traffic:
         call("DELETE", f"{path}/keys/{keys[2]}")
         for operation, more in (("broadcast", {"root": 0}), ("agree", {})):
             call("POST", f"/v1/groups/alone/{operation}", {"cache": self.CACHE, "keys": keys, "wait_ms": 1000, **more})
-        # Refused: the key does not exist, and there is no room for so many blocks.
+        # Refused: the key does not exist, and there is no room for that many blocks.
         call("GET", f"{path}/keys/ffff")
         call("POST", f"{path}/allocate", {"count": 1000, "tier": "pinned", "lease_ms": 100})
 

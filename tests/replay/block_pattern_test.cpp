@@ -10,7 +10,7 @@
 namespace cairn::replay {
 namespace {
 
-constexpr std::size_t kBlockBytes = 64 * 1024 + 13;  // with an end that is no whole word
+constexpr std::size_t kBlockBytes = 64 * 1024 + 13;  // the last word is not whole
 
 std::vector<std::byte> block_of(const BlockKey& key, std::size_t bytes = kBlockBytes) {
   std::vector<std::byte> block(bytes);
@@ -41,13 +41,13 @@ TEST(BlockPatternTest, FindsEverySingleFlippedBit) {
   }
 }
 
-TEST(BlockPatternTest, TellsAnotherKeysBlockFromADamagedOne) {
+TEST(BlockPatternTest, DistinguishesAnotherKeysBlockFromADamagedOne) {
   const Mismatch mismatch = BlockPattern(kKey).compare(block_of(kOther));
   EXPECT_GT(mismatch.wrong_bytes, kBlockBytes * 9 / 10);
   EXPECT_TRUE(mismatch.other_keys_block);
 }
 
-TEST(BlockPatternTest, FindsABlockThatIsShifted) {
+TEST(BlockPatternTest, FindsAShiftedBlock) {
   const std::vector<std::byte> right = block_of(kKey);
   for (const std::size_t shift : {1UL, 4UL, 8UL, 512UL, 4096UL, 32768UL}) {
     std::vector<std::byte> shifted = right;
@@ -65,12 +65,12 @@ TEST(BlockPatternTest, FindsTwoPiecesOfABlockSwapped) {
   EXPECT_LT(mismatch.first_offset_bytes, 8U);
 }
 
-TEST(BlockPatternTest, FindsABlockLeftEmpty) {
+TEST(BlockPatternTest, FindsAnEmptyBlock) {
   EXPECT_GT(BlockPattern(kKey).compare(std::vector<std::byte>(kBlockBytes)).wrong_bytes,
             kBlockBytes * 9 / 10);
 }
 
-TEST(BlockPatternTest, HasNoWordTwiceInABlockNorAtTheSamePlaceOfTwo) {
+TEST(BlockPatternTest, RepeatsNoWordInOrAcrossBlocks) {
   const std::vector<std::byte> one = block_of(kKey), two = block_of(kOther);
   std::set<std::uint64_t> words;
   for (std::size_t at = 0; at + 8 <= kBlockBytes; at += 8) {

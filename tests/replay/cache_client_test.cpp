@@ -22,7 +22,7 @@ constexpr std::array<std::byte, 4> kKeys = {std::byte{0xAB}, std::byte{0x01}, st
 const KeyList kKeyList(kKeys, 2);
 const BlockHandle kHandle{Tier::pinned, 17, 3};
 
-// Answers every request with one answer and keeps the last request.
+// Sends the same response to every request, and keeps the last request.
 class CacheClientTest : public testing::Test {
  protected:
   void answers(ScriptedAnswer reply) { reply_ = std::move(reply); }
@@ -62,7 +62,7 @@ TEST_F(CacheClientTest, MatchesWithJson) {
   EXPECT_TRUE(match->blocks.empty());
 }
 
-TEST_F(CacheClientTest, DistrustsAMatchThatIsNoPrefixOfWhatWasAsked) {
+TEST_F(CacheClientTest, RefusesAMatchThatIsNoPrefixOfTheKeys) {
   for (
       const char* wrong :
       {R"({"matched": 1, "lease": null, "blocks": [{"key": "cd02", "tier": "pinned", "slot": 1, "generation": 1}]})",
@@ -77,7 +77,7 @@ TEST_F(CacheClientTest, DistrustsAMatchThatIsNoPrefixOfWhatWasAsked) {
   }
 }
 
-TEST_F(CacheClientTest, CarriesWhatTheServersProblemSays) {
+TEST_F(CacheClientTest, ReturnsTheServersProblem) {
   answers(answer(503, R"({"status": 503, "code": "unavailable", "detail": "draining"})",
                  "application/problem+json", "Retry-After: 2\r\n"));
   const auto allocation = cache_.allocate("c", {.count = 1});
@@ -129,7 +129,7 @@ TEST_F(CacheClientTest, Commits) {
                {"tier": "disk", "slot": 1, "generation": 2, "key": "cd02", "parent": "ab01"}]})"));
 }
 
-TEST_F(CacheClientTest, DistrustsACommitThatAnswersForOtherBlocks) {
+TEST_F(CacheClientTest, RefusesACommitResponseForOtherBlocks) {
   const std::array<client::CommitBlock, 1> blocks = {{{kHandle, kKeyList[0], {}}}};
   for (const char* wrong : {R"({"blocks": []})", R"({"blocks": [{"status": "perhaps"}]})"}) {
     answers(answer(200, wrong));
@@ -165,7 +165,7 @@ TEST_F(CacheClientTest, ReadsManyBlocksIntoOnePlace) {
   EXPECT_EQ(sent(), (json{{"keys", {"ab01", "cd02"}}}));
 }
 
-TEST_F(CacheClientTest, DistrustsAReadWhoseLengthIsNotThatOfItsBlocks) {
+TEST_F(CacheClientTest, RefusesAReadOfTheWrongLength) {
   std::array<std::byte, 8> room{};
   for (const char* matched : {"2", "3", "", "x"}) {
     answers(answer(200, "abcd", "application/octet-stream",
@@ -208,7 +208,7 @@ TEST_F(CacheClientTest, PutsAndGetsOneKey) {
   EXPECT_EQ(room[0], std::byte{'a'});
 }
 
-TEST_F(CacheClientTest, DistrustsABlockThatIsShort) {
+TEST_F(CacheClientTest, RefusesAShortBlock) {
   answers(answer(200, "abc", "application/octet-stream", "Cairn-Tier: disk\r\n"));
   std::array<std::byte, 4> room{};
   const auto tier = cache_.get_key("c", kKeyList[0], room);

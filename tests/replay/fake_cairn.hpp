@@ -11,18 +11,18 @@
 
 namespace cairn::replay_test {
 
-// What the fake does wrong, or small.
+// The fake server's faults and limits.
 struct Faults {
-  std::size_t capacity_blocks = 1'000'000;  // committed ones that no lease holds make room
-  bool flip_a_bit = false;                  // in what is read
-  bool swap_blocks = false;                 // in what is read: the first two
+  std::size_t capacity_blocks = 1'000'000;  // unleased committed blocks are evicted
+  bool flip_a_bit = false;                  // in blocks that are read
+  bool swap_blocks = false;                 // the first two that are read
   bool lose_leased = false;                 // reads find nothing
-  int busy_answers = 0;                     // so many 503 to allocate and write, then none
+  int busy_answers = 0;                     // the first allocate and write calls that return 503
   std::uint64_t extra_misses = 0;           // in the metrics
 };
 
 // The part of the HTTP contract that a replay uses, naively, in memory: one cache with one tier,
-// "pinned". Its answers are written after the contract, not after the client.
+// "pinned". Its responses follow the contract, not the client.
 class FakeCairn {
  public:
   static constexpr std::size_t kBlockBytes = 256;
@@ -34,7 +34,7 @@ class FakeCairn {
   std::size_t committed() const;
   std::size_t leases() const;
   bool cache_exists() const;
-  // parent of a committed key, in hex.
+  // The parents of the committed keys, in hex.
   std::map<std::string, std::string> parents() const;
 
  private:

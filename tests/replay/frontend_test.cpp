@@ -11,7 +11,7 @@ using replay_test::FakeCairn;
 using replay_test::ScriptedServer;
 using std::chrono::milliseconds;
 
-// A frontend whose pauses are only written down.
+// A frontend that records its pauses and does not wait.
 class FrontendTest : public testing::TestWithParam<StoreMode> {
  protected:
   Tally run(FakeCairn& fake, const std::vector<std::vector<std::uint64_t>>& prompts) {
@@ -47,9 +47,9 @@ std::vector<std::uint64_t> ids(std::uint64_t count) {
   return list;
 }
 
-TEST_P(FrontendTest, GivesUpOnRoomAfterABoundedNumberOfTries) {
+TEST_P(FrontendTest, StopsAskingForRoomAfterSomeTries) {
   FakeCairn fake({.capacity_blocks = 10});
-  // The second prompt's first ten blocks are held by its own match: its tail finds no room, ever.
+  // The second prompt's match holds all ten blocks, so its tail never finds room.
   const Tally tally = run(fake, {ids(10), ids(13)});
   EXPECT_EQ(tally.hits_total(), 10U);
   EXPECT_EQ(tally.stored, 10U);
@@ -58,16 +58,16 @@ TEST_P(FrontendTest, GivesUpOnRoomAfterABoundedNumberOfTries) {
   EXPECT_EQ(pauses_.size(), static_cast<std::size_t>(Frontend::kTries) - 1);
 }
 
-TEST_P(FrontendTest, TriesAgainWhereTheServerIsBusyAndAsksForTime) {
+TEST_P(FrontendTest, RetriesIfTheServerIsBusy) {
   FakeCairn fake({.busy_answers = 2});
   const Tally tally = run(fake, {ids(3)});
   EXPECT_EQ(tally.stored, 3U);
   EXPECT_EQ(tally.retries, 2U);
-  // Retry-After asks for a second; the bound is what is waited.
+  // Retry-After is a second, but the client waits at most kMaxPause.
   EXPECT_THAT(pauses_, testing::ElementsAre(Frontend::kMaxPause, Frontend::kMaxPause));
 }
 
-TEST_P(FrontendTest, CountsWhatABusyServerNeverTookAsNotStored) {
+TEST_P(FrontendTest, CountsBlocksThatABusyServerRefusedAsNotStored) {
   FakeCairn fake({.busy_answers = 1000});
   const Tally tally = run(fake, {ids(3)});
   EXPECT_EQ(tally.not_stored, 3U);
@@ -86,7 +86,7 @@ TEST_P(FrontendTest, MeasuresEachStepItTook) {
   EXPECT_EQ(tally.latency(Step::commit).count, slots ? 1U : 0U);
 }
 
-TEST_P(FrontendTest, SaysThatTheServerDoesNotAnswer) {
+TEST_P(FrontendTest, ReportsAServerThatDoesNotRespond) {
   client::Endpoint nobody;
   {
     ScriptedServer gone(

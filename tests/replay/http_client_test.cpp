@@ -42,7 +42,7 @@ TEST(HttpClientTest, SendsTheRequestWithItsBodyInPieces) {
   EXPECT_THAT(seen.head, testing::HasSubstr("\r\nHost: 127.0.0.1:" + server.endpoint().port));
 }
 
-TEST(HttpClientTest, ReadsAnAnswerThatArrivesInAnyPieces) {
+TEST(HttpClientTest, ReadsAResponseInAnyPieces) {
   const std::string whole =
       "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nCairn-Matched: 3\r\n\r\n0123456789";
   for (std::size_t cut = 1; cut < whole.size(); ++cut) {
@@ -57,7 +57,7 @@ TEST(HttpClientTest, ReadsAnAnswerThatArrivesInAnyPieces) {
   }
 }
 
-TEST(HttpClientTest, PutsTheBodyStraightIntoTheRoomGiven) {
+TEST(HttpClientTest, ReadsTheBodyDirectlyIntoTheBuffer) {
   const std::string body = "abcdefghijklmnop";
   ScriptedServer server([&body](const ReceivedRequest&) {
     return ScriptedAnswer{{"HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n" + body.substr(0, 3),
@@ -74,7 +74,7 @@ TEST(HttpClientTest, PutsTheBodyStraightIntoTheRoomGiven) {
   EXPECT_TRUE(response->body.empty());
 }
 
-TEST(HttpClientTest, RefusesABodyThatDoesNotFitTheRoom) {
+TEST(HttpClientTest, RefusesABodyLargerThanTheBuffer) {
   ScriptedServer server([](const ReceivedRequest&) { return answer(200, "12345"); });
   HttpClient http(server.endpoint());
   std::array<std::byte, 4> four{};
@@ -84,7 +84,7 @@ TEST(HttpClientTest, RefusesABodyThatDoesNotFitTheRoom) {
   EXPECT_EQ(response.error().code, client::kBadAnswer);
 }
 
-TEST(HttpClientTest, KeepsTheRoomFreeOfAnErrorsBody) {
+TEST(HttpClientTest, LeavesTheBufferAloneOnAnError) {
   ScriptedServer server([](const ReceivedRequest&) { return answer(404, "{\"code\":\"x\"}"); });
   HttpClient http(server.endpoint());
   std::array<std::byte, 64> bytes{};
@@ -114,7 +114,7 @@ TEST(HttpClientTest, ReadsAChunkedBody) {
   EXPECT_EQ(server.connections(), 1U);
 }
 
-TEST(HttpClientTest, PassesOverAContinueBeforeTheAnswer) {
+TEST(HttpClientTest, SkipsAContinueBeforeTheResponse) {
   ScriptedServer server([](const ReceivedRequest&) {
     return ScriptedAnswer{
         {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok"}};
@@ -126,7 +126,7 @@ TEST(HttpClientTest, PassesOverAContinueBeforeTheAnswer) {
   EXPECT_EQ(response->body, "ok");
 }
 
-TEST(HttpClientTest, AnswerToHeadHasNoBodyWhateverItsLength) {
+TEST(HttpClientTest, ResponseToHeadHasNoBody) {
   ScriptedServer server([](const ReceivedRequest&) {
     return ScriptedAnswer{{"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n"}};
   });
@@ -144,7 +144,7 @@ TEST(HttpClientTest, UsesOneConnectionForManyRequests) {
   EXPECT_EQ(server.connections(), 1U);
 }
 
-TEST(HttpClientTest, OpensAnotherConnectionAfterTheServerSaidClose) {
+TEST(HttpClientTest, OpensAnotherConnectionAfterAClose) {
   ScriptedServer server([](const ReceivedRequest&) {
     ScriptedAnswer reply = answer(200, "x", "text/plain", "Connection: close\r\n");
     reply.close = true;
@@ -155,15 +155,15 @@ TEST(HttpClientTest, OpensAnotherConnectionAfterTheServerSaidClose) {
   EXPECT_EQ(server.connections(), 3U);
 }
 
-// The server takes the first request of the second connection's life; on the first connection it
-// reads the second request and closes without a byte.
+// On the first connection the server reads the second request and closes without sending a byte. On
+// other connections it responds.
 ScriptedAnswer close_on_second_request(const ReceivedRequest& request,
                                        std::atomic<int>& on_first_connection) {
   if (request.connection == 0 && ++on_first_connection == 2) return {{}, true};
   return answer(200, "x");
 }
 
-TEST(HttpClientTest, TriesAnIdempotentRequestAgainWhenAKeptConnectionCloses) {
+TEST(HttpClientTest, RetriesAnIdempotentRequestIfItsConnectionCloses) {
   std::atomic<int> count = 0;
   ScriptedServer server(
       [&count](const ReceivedRequest& r) { return close_on_second_request(r, count); });
@@ -174,7 +174,7 @@ TEST(HttpClientTest, TriesAnIdempotentRequestAgainWhenAKeptConnectionCloses) {
   EXPECT_EQ(server.connections(), 2U);
 }
 
-TEST(HttpClientTest, DoesNotRepeatAPostThatMayHaveBeenDone) {
+TEST(HttpClientTest, DoesNotRetryAPostThatMayHaveBeenDone) {
   std::atomic<int> count = 0;
   ScriptedServer server(
       [&count](const ReceivedRequest& r) { return close_on_second_request(r, count); });
@@ -187,7 +187,7 @@ TEST(HttpClientTest, DoesNotRepeatAPostThatMayHaveBeenDone) {
   EXPECT_EQ(server.connections(), 1U);
 }
 
-TEST(HttpClientTest, SaysThatAnAnswerWasCut) {
+TEST(HttpClientTest, ReportsACutResponse) {
   ScriptedServer server([](const ReceivedRequest&) {
     return ScriptedAnswer{{"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"}, true};
   });
@@ -202,7 +202,7 @@ TEST(HttpClientTest, SaysThatAnAnswerWasCut) {
   EXPECT_EQ(placed.error().code, client::kClosedEarly);
 }
 
-TEST(HttpClientTest, SaysThatAnAnswerIsNotHttp) {
+TEST(HttpClientTest, ReportsAResponseThatIsNotHttp) {
   ScriptedServer server(
       [](const ReceivedRequest&) { return ScriptedAnswer{{"SSH-2.0-x\r\n\r\n"}}; });
   HttpClient http(server.endpoint());
@@ -211,7 +211,7 @@ TEST(HttpClientTest, SaysThatAnAnswerIsNotHttp) {
   EXPECT_EQ(response.error().code, client::kBadAnswer);
 }
 
-TEST(HttpClientTest, GivesUpOnAServerThatSaysNothing) {
+TEST(HttpClientTest, TimesOutIfTheServerSendsNothing) {
   ScriptedServer server([](const ReceivedRequest&) { return ScriptedAnswer{}; });
   HttpClient http(server.endpoint(), {.timeout_ms = 50});
   const auto response = http.request({});
@@ -219,7 +219,7 @@ TEST(HttpClientTest, GivesUpOnAServerThatSaysNothing) {
   EXPECT_EQ(response.error().code, client::kTimeout);
 }
 
-TEST(HttpClientTest, SaysThatNobodyListens) {
+TEST(HttpClientTest, ReportsThatNobodyListens) {
   client::Endpoint endpoint;
   {
     ScriptedServer gone([](const ReceivedRequest&) { return answer(200, ""); });
@@ -263,7 +263,7 @@ TEST(EndpointTest, ReadsTheFormsOfAUrl) {
   EXPECT_TRUE(tls->tls);
 }
 
-TEST(EndpointTest, RefusesWhatIsNoServersUrl) {
+TEST(EndpointTest, RefusesInvalidUrls) {
   for (const char* url : {"", "127.0.0.1:7070", "ftp://x", "https://", "http://", "http://:80",
                           "http://x:0", "http://x:70000", "http://x:7070x", "http://x/path",
                           "http://[::1", "http://a@b:80", "unix:relative"}) {

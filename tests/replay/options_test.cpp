@@ -13,7 +13,7 @@ Result<std::optional<ReplayOptions>> parse(std::vector<const char*> arguments) {
   return parse_options(arguments, out);
 }
 
-TEST(OptionsTest, TakeTheContractsCommandLine) {
+TEST(OptionsTest, ReadTheContractsCommandLine) {
   const auto options = parse({"--server", "http://127.0.0.1:7070", "--trace", "a.jsonl",
                               "--connections", "8", "--limit", "10", "--speed", "0", "--json"});
   ASSERT_TRUE(options && *options) << options.error().detail;
@@ -25,7 +25,7 @@ TEST(OptionsTest, TakeTheContractsCommandLine) {
   EXPECT_TRUE((*options)->json);
 }
 
-TEST(OptionsTest, ATokenIsTakenWithoutTheWhiteSpaceAroundIt) {
+TEST(OptionsTest, TokenIsTrimmed) {
   const auto of = [](const char* token) {
     return parse({"--server", "unix:/s", "--trace", "a", "--token", token});
   };
@@ -36,7 +36,7 @@ TEST(OptionsTest, ATokenIsTakenWithoutTheWhiteSpaceAroundIt) {
   EXPECT_THAT(refused.error().detail, testing::Not(testing::HasSubstr("secret")));
 }
 
-TEST(OptionsTest, APasswordInTheUrlIsNotRepeated) {
+TEST(OptionsTest, RefusalDoesNotRepeatAPasswordInTheUrl) {
   for (const char* url : {"http://me:secret@h:1", "http://:secret@h", "me:secret@h:1"}) {
     const auto refused = parse({"--server", url, "--trace", "a"});
     ASSERT_FALSE(refused) << url;
@@ -44,7 +44,7 @@ TEST(OptionsTest, APasswordInTheUrlIsNotRepeated) {
   }
 }
 
-TEST(OptionsTest, SimulateWithoutAServer) {
+TEST(OptionsTest, SimulationNeedsNoServer) {
   const auto options =
       parse({"--simulate", "--trace", "a.jsonl", "--capacity", "10,200", "--policy",
              "lru,class_hazard,adaptive", "--picture", "a.svg", "--hints", "ended=0.5"});
@@ -59,7 +59,7 @@ TEST(OptionsTest, SimulateWithoutAServer) {
   EXPECT_EQ((*options)->hints.right, 1);
 }
 
-TEST(OptionsTest, ATableIsATraceWithNamedColumns) {
+TEST(OptionsTest, ReadATableWithNamedColumns) {
   const auto options = parse({"--simulate", "--trace", "a.csv", "--columns",
                               "timestamp=T,input_tokens=In,output_tokens=Out,session=Session ID",
                               "--block-tokens", "16"});
@@ -84,7 +84,7 @@ TEST(OptionsTest, PrintHelpOnRequest) {
 }
 
 // Each wrong argument is refused with a text that names it.
-TEST(OptionsTest, RefuseAWrongValueByName) {
+TEST(OptionsTest, RefusalNamesTheWrongOption) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> wrong = {
       {{"--connections", "0"}, "connections"},
       {{"--connections", "-1"}, "connections"},
@@ -123,7 +123,7 @@ TEST(OptionsTest, RefuseAWrongValueByName) {
   }
 }
 
-TEST(OptionsTest, RefuseToBeginWithoutAServerOrWork) {
+TEST(OptionsTest, RequireAServerAndWork) {
   EXPECT_THAT(parse({"--trace", "t"}).error().detail, testing::HasSubstr("--server"));
   EXPECT_THAT(parse({"--server", "http://x:1"}).error().detail, testing::HasSubstr("--trace"));
   EXPECT_THAT(parse({"--server", "x", "--trace", "t"}).error().detail,

@@ -52,7 +52,7 @@ class ReplayTest : public testing::Test {
       ADD_FAILURE() << outcome.error().code << ": " << outcome.error().detail;
       return {};
     }
-    EXPECT_EQ(fake.leases(), 0U) << "every lease is given back";
+    EXPECT_EQ(fake.leases(), 0U) << "every lease is released";
     return std::move(*outcome);
   }
 
@@ -65,7 +65,7 @@ class ReplayTest : public testing::Test {
   Console console_{stderr, Console::Mode::silent};
 };
 
-TEST_F(ReplayTest, StoresWhatIsMissingAndReadsWhatIsThere) {
+TEST_F(ReplayTest, StoresMissesAndReadsHits) {
   FakeCairn fake;
   const Outcome outcome = run(fake, {prompt(0, 5), prompt(0, 8)});
   EXPECT_THAT(faults_of(outcome), testing::IsEmpty());
@@ -81,12 +81,12 @@ TEST_F(ReplayTest, StoresWhatIsMissingAndReadsWhatIsThere) {
   EXPECT_FALSE(fake.cache_exists()) << "its own cache is removed";
 }
 
-// Both ways of storing tell each block's parent, also across the runs a prefix is stored in.
+// Both store modes send each block's parent, also across the runs of a prefix.
 class ReplayStoreTest : public ReplayTest, public testing::WithParamInterface<StoreMode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, ReplayStoreTest,
                          testing::Values(StoreMode::slots, StoreMode::write));
 
-TEST_P(ReplayStoreTest, TellsEachBlocksParent) {
+TEST_P(ReplayStoreTest, SendsEachBlocksParent) {
   FakeCairn fake;
   options_.store_mode = GetParam();
   const Outcome outcome = run(fake, {prompt(0, 2), prompt(0, 4)});
@@ -100,7 +100,7 @@ TEST_P(ReplayStoreTest, TellsEachBlocksParent) {
   }
 }
 
-TEST_P(ReplayStoreTest, StoresARequestThatIsLongerThanTheTierInSmallerRuns) {
+TEST_P(ReplayStoreTest, SplitsARequestLongerThanTheTier) {
   FakeCairn fake({.capacity_blocks = 10});
   options_.store_mode = GetParam();
   const Outcome outcome = run(fake, {prompt(0, 35)});
@@ -109,10 +109,10 @@ TEST_P(ReplayStoreTest, StoresARequestThatIsLongerThanTheTierInSmallerRuns) {
   EXPECT_EQ(fake.committed(), 10U);
 }
 
-TEST_F(ReplayTest, TakesAKeyThatAnotherConnectionCommittedFirstAsADuplicate) {
+TEST_F(ReplayTest, CountsAnAlreadyCommittedKeyAsADuplicate) {
   FakeCairn fake;
   PromptRequest twice = prompt(0, 3);
-  twice.hash_ids.push_back(0);  // was not there at the match, and is at its commit
+  twice.hash_ids.push_back(0);  // missing at the match, present at its commit
   const Outcome outcome = run(fake, {twice});
   EXPECT_THAT(faults_of(outcome), testing::IsEmpty());
   EXPECT_EQ(outcome.tally.stored, 3U);
@@ -131,7 +131,7 @@ TEST_P(ReplayReadTest, FindsAFlippedBit) {
   EXPECT_THAT(faults_of(outcome), testing::SizeIs(1));
 }
 
-TEST_P(ReplayReadTest, CountsABlockThatIsGoneUnderItsLeaseAsAFailureNotAsAWrongByte) {
+TEST_P(ReplayReadTest, CountsAMissingLeasedBlockAsAFailure) {
   FakeCairn fake({.lose_leased = true});
   options_.read_mode = GetParam();
   const Outcome outcome = run(fake, {prompt(0, 1), prompt(0, 1)});
@@ -147,7 +147,7 @@ TEST_F(ReplayTest, FindsTwoBlocksSwapped) {
   EXPECT_THAT(console_.messages(), testing::Contains(testing::HasSubstr("another key's block")));
 }
 
-TEST_F(ReplayTest, FindsAServerThatCountsOtherMatches) {
+TEST_F(ReplayTest, FindsAServerThatMiscountsMatches) {
   FakeCairn fake({.extra_misses = 1});
   const Outcome outcome = run(fake, {prompt(0, 4)});
   EXPECT_THAT(faults_of(outcome), testing::ElementsAre(testing::HasSubstr("counted other")));
@@ -181,14 +181,14 @@ TEST_F(ReplayTest, SharesTheRequestsAmongItsConnections) {
   EXPECT_EQ(outcome.tally.stored + outcome.tally.duplicates, outcome.tally.misses);
 }
 
-TEST_F(ReplayTest, KeepsItsCacheWhereItIsToldTo) {
+TEST_F(ReplayTest, KeepsItsCacheOnRequest) {
   FakeCairn fake;
   options_.keep = true;
   run(fake, {prompt(0, 1)});
   EXPECT_TRUE(fake.cache_exists());
 }
 
-TEST_F(ReplayTest, EndsWhenAStopIsAskedFor) {
+TEST_F(ReplayTest, StopsOnRequest) {
   FakeCairn fake;
   stop_.request_stop();
   const Outcome outcome = run(fake, {prompt(0, 1)});
@@ -211,7 +211,7 @@ TEST_F(ReplayTest, PrintsOneJsonObject) {
   EXPECT_EQ(json.at("latency_us").at("match").at("count"), 2);
 }
 
-TEST_F(ReplayTest, SaysWhyItCannotBegin) {
+TEST_F(ReplayTest, ReportsWhyItCannotBegin) {
   ScriptedServer server([](const replay_test::ReceivedRequest&) {
     return replay_test::answer(422, R"({"code": "impossible_shape", "detail": "too large"})",
                                "application/problem+json");

@@ -26,7 +26,7 @@ std::size_t content_length(const std::string& head) {
   return at == std::string::npos ? 0 : std::stoul(head.substr(at + name.size()));
 }
 
-// One request off the socket; nothing at its end.
+// Reads one request from the socket; nullopt at its end.
 std::optional<ReceivedRequest> receive(int fd, std::string& buffer) {
   while (true) {
     const std::size_t head_end = buffer.find("\r\n\r\n");
@@ -143,7 +143,8 @@ void ScriptedServer::serve(int fd, std::size_t number) {
     request->connection = number;
     const ScriptedAnswer reply = handle_(*request);
     for (std::size_t i = 0; i < reply.pieces.size(); ++i) {
-      // Far apart enough that the client nearly always sees them one by one; nothing depends on it.
+      // With this delay the client nearly always receives the pieces one by one. No test depends on
+      // it.
       if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (!send_all(fd, reply.pieces[i])) break;
     }

@@ -14,27 +14,26 @@
 namespace cairn::replay_test {
 
 struct ReceivedRequest {
-  std::size_t connection = 0;  // the how-manieth of the server, from 0
+  std::size_t connection = 0;  // the connection's number, from 0
   std::string method;
   std::string target;
   std::string head;  // the request line and the fields, as sent
   std::string body;
 };
 
-// What goes over the wire, byte for byte, each piece in a packet of its own.
+// The exact bytes to send, each piece in its own packet.
 struct ScriptedAnswer {
   std::vector<std::string> pieces;
-  bool close = false;  // afterwards
+  bool close = false;  // after the last piece
 };
 
-// A whole answer with a Content-Length.
+// A whole response with a Content-Length.
 ScriptedAnswer answer(unsigned status, std::string body,
                       std::string_view content_type = "application/json",
                       std::string_view more_headers = "");
 
-// A socket server in the test's process that answers as it is told; it knows no more of HTTP than
-// where a request with a Content-Length ends. `handle` is called by several threads, one a
-// connection.
+// A socket server in the test's process that sends what `handle` returns. All it knows of HTTP is
+// where a request with a Content-Length ends. Several threads call `handle`, one per connection.
 class ScriptedServer {
  public:
   using Handle = std::function<ScriptedAnswer(const ReceivedRequest&)>;

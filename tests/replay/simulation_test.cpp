@@ -21,13 +21,13 @@ SimulationOutcome simulated(const SimulationOptions& options, std::uint64_t limi
   return *outcome;
 }
 
-TEST(Simulation, TellsAHitRateForEachPolicyAndCapacityAndTheOptimum) {
+TEST(Simulation, HasAHitRatePerPolicyAndCapacity) {
   const SimulationOutcome outcome = simulated({.capacities_blocks = {100, 1000, 1'000'000}});
   EXPECT_EQ(outcome.requests, 1000U);
   ASSERT_EQ(outcome.rows.size(), 4U);
   EXPECT_EQ(outcome.rows[0].name, "lru");
   EXPECT_EQ(outcome.rows[3].name, "optimum");
-  // What never evicts finds every block but those that come for the first time.
+  // A cache that never evicts misses only the first use of each block.
   const double most =
       1 - static_cast<double>(outcome.different) / static_cast<double>(outcome.blocks);
   for (const auto& row : outcome.rows) {
@@ -40,7 +40,7 @@ TEST(Simulation, TellsAHitRateForEachPolicyAndCapacityAndTheOptimum) {
   }
 }
 
-// On made-up traces too, what learns is at most one point below LRU.
+// On generated traces too, the learning order is at most one point below LRU.
 TEST(Simulation, NoOrderIsMuchWorseThanLru) {
   for (const auto kind : {GeneratorKind::chat, GeneratorKind::agents, GeneratorKind::mixed}) {
     Generator workload({.kind = kind, .requests = 3000, .seed = 5});
@@ -53,7 +53,7 @@ TEST(Simulation, NoOrderIsMuchWorseThanLru) {
   }
 }
 
-// Requests that are all there.
+// A workload of the given requests.
 class Given final : public Workload {
  public:
   explicit Given(std::vector<PromptRequest> requests) : requests_(std::move(requests)) {}
@@ -69,9 +69,9 @@ class Given final : public Workload {
   std::size_t next_ = 0;
 };
 
-// Phases of 1,000 requests: a loop that is larger than the cache, of which LRU finds nothing, and a
-// set that fits and moves on, of which it finds nearly all. What the one teaches is wrong of the
-// other.
+// Alternates between two phases of 1,000 requests. The first is a loop larger than the cache, in
+// which LRU finds nothing. The second is a set that fits and moves on, of which LRU finds nearly
+// all. The lessons of one phase are wrong in the other.
 std::vector<PromptRequest> loops_and_sets(std::uint64_t capacity_blocks) {
   constexpr std::uint64_t kBlocks = 20;
   const std::uint64_t in_loop = capacity_blocks * 12 / 10 / kBlocks;
@@ -89,7 +89,7 @@ std::vector<PromptRequest> loops_and_sets(std::uint64_t capacity_blocks) {
   return requests;
 }
 
-TEST(Simulation, WhatAdaptsFollowsLruWhereTheOrderDoesWorse) {
+TEST(Simulation, AdaptiveOrderFollowsLruIfTheOtherDoesWorse) {
   Given workload(loops_and_sets(3000));
   const auto outcome =
       simulate({.capacities_blocks = {3000},
@@ -97,12 +97,12 @@ TEST(Simulation, WhatAdaptsFollowsLruWhereTheOrderDoesWorse) {
                workload, 0);
   ASSERT_TRUE(outcome);
   const double lru = outcome->rows[0].hit_rates[0];
-  EXPECT_LT(outcome->rows[1].hit_rates[0], lru - 0.005) << "the case for it";
+  EXPECT_LT(outcome->rows[1].hit_rates[0], lru - 0.005) << "the workload must favour LRU";
   EXPECT_GT(outcome->rows[2].hit_rates[0], lru);
 }
 
-// Who says more is told more hits.
-TEST(Simulation, WhatAFrontendSaysBringsHits) {
+// More hints bring more hits.
+TEST(Simulation, HintsIncreaseTheHitRate) {
   for (const auto eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     const auto rate = [eviction](const HintOptions& hints) {
       Generator workload({.kind = GeneratorKind::chat, .requests = 6000, .seed = 5});
@@ -110,16 +110,16 @@ TEST(Simulation, WhatAFrontendSaysBringsHits) {
           simulate({.capacities_blocks = {1000}, .policies = {{eviction}}}, workload, 0, hints);
       return outcome.value().rows[0].hit_rates[0];
     };
-    const double untold = rate({});
+    const double unhinted = rate({});
     const double half = rate({.ended = 0.5});
     const double all = rate({.ended = 1});
-    EXPECT_GT(half, untold) << to_string(eviction);
+    EXPECT_GT(half, unhinted) << to_string(eviction);
     EXPECT_GT(all, half) << to_string(eviction);
     EXPECT_GT(rate({.when = 1}), half) << to_string(eviction);
   }
 }
 
-TEST(Simulation, WhatIsSaidWronglyIsLearntToBeWrong) {
+TEST(Simulation, WrongHintsCostLittle) {
   const auto rate = [](const HintOptions& hints) {
     Generator workload({.kind = GeneratorKind::chat, .requests = 6000, .seed = 5});
     const auto outcome =
@@ -127,25 +127,25 @@ TEST(Simulation, WhatIsSaidWronglyIsLearntToBeWrong) {
                  workload, 0, hints);
     return outcome.value().rows[0].hit_rates[0];
   };
-  const double untold = rate({});
-  EXPECT_GT(rate({.ended = 1, .right = 0.8}), untold - 0.01);
-  EXPECT_GT(rate({.ended = 1, .right = 0}), untold - 0.01);
+  const double unhinted = rate({});
+  EXPECT_GT(rate({.ended = 1, .right = 0.8}), unhinted - 0.01);
+  EXPECT_GT(rate({.ended = 1, .right = 0}), unhinted - 0.01);
 }
 
-TEST(Oracle, SaysWhatComes) {
+TEST(Oracle, PredictsReuse) {
   using enum ReuseHint::Kind;
   EXPECT_EQ(hint_of({}, std::nullopt, 3), ReuseHint{});
   EXPECT_EQ(hint_of({.ended = 1}, std::nullopt, 3), ReuseHint{.kind = never});
   EXPECT_EQ(hint_of({.ended = 1}, 5000, 3), ReuseHint{});
   EXPECT_EQ(hint_of({.when = 1}, std::nullopt, 3), ReuseHint{.kind = never});
   EXPECT_EQ(hint_of({.when = 1}, 5000, 3), (ReuseHint{.kind = within, .within_ms = 5000}));
-  int told = 0;
+  int hinted = 0;
   int wrong = 0;
   for (std::uint64_t i = 0; i < 10'000; ++i) {
-    if (hint_of({.ended = 0.5}, std::nullopt, i)) ++told;
+    if (hint_of({.ended = 0.5}, std::nullopt, i)) ++hinted;
     if (hint_of({.ended = 1, .right = 0.8}, 5000, i)) ++wrong;
   }
-  EXPECT_NEAR(told, 5000, 200);
+  EXPECT_NEAR(hinted, 5000, 200);
   EXPECT_NEAR(wrong, 2000, 200);
 }
 
@@ -153,7 +153,7 @@ TEST(Simulation, StopsAtItsLimit) {
   EXPECT_EQ(simulated({.capacities_blocks = {100}}, 10).requests, 10U);
 }
 
-TEST(Simulation, IsToldAsATableAsJsonAndAsAPicture) {
+TEST(Simulation, PrintsATableJsonAndAPicture) {
   const SimulationOutcome outcome =
       simulated({.capacities_blocks = {100, 1000}, .policies = {{EvictionKind::class_hazard}}});
   std::ostringstream table;

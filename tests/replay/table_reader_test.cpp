@@ -40,7 +40,7 @@ class TableReaderTest : public testing::Test {
   fakes::TempDir folder_;
 };
 
-TEST_F(TableReaderTest, ReadsAzuresForm) {
+TEST_F(TableReaderTest, ReadsAzuresFormat) {
   const auto all = all_of(
       "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
       "2023-11-16 23:59:59.5000000,374,44\r\n"
@@ -57,7 +57,7 @@ TEST_F(TableReaderTest, ReadsAzuresForm) {
   EXPECT_EQ(all[1].hash_ids.size(), 2U);
 }
 
-TEST_F(TableReaderTest, APromptBeginsWithTheOneBeforeItInItsSession) {
+TEST_F(TableReaderTest, PromptExtendsTheOneBeforeItInItsSession) {
   const auto all = all_of(
       "Timestamp,Session ID,Model,Request tokens,Response tokens\n"
       "5,a,\"GPT, 4\",250,10\n"
@@ -70,11 +70,12 @@ TEST_F(TableReaderTest, APromptBeginsWithTheOneBeforeItInItsSession) {
   ASSERT_EQ(all[2].hash_ids.size(), 4U);
   EXPECT_EQ(all[0].hash_ids[0], all[2].hash_ids[0]);
   EXPECT_EQ(all[0].hash_ids[1], all[2].hash_ids[1]);
-  EXPECT_NE(all[0].hash_ids[2], all[2].hash_ids[2]) << "a part, and the whole block";
-  EXPECT_NE(all[0].hash_ids[0], all[1].hash_ids[0]) << "of another session";
+  EXPECT_NE(all[0].hash_ids[2], all[2].hash_ids[2])
+      << "one is a part of a block, the other a whole one";
+  EXPECT_NE(all[0].hash_ids[0], all[1].hash_ids[0]) << "they are in different sessions";
 }
 
-TEST_F(TableReaderTest, WithoutASessionPromptsShareNothing) {
+TEST_F(TableReaderTest, PromptsWithoutASessionShareNothing) {
   for (const char* columns : {kAzure, kBurst}) {
     const auto all = all_of(
         "TIMESTAMP,ContextTokens,GeneratedTokens,Timestamp,Request tokens,Response tokens,"
@@ -85,7 +86,7 @@ TEST_F(TableReaderTest, WithoutASessionPromptsShareNothing) {
   }
 }
 
-TEST_F(TableReaderTest, NamesTheLineAndTheColumnThatAreBroken) {
+TEST_F(TableReaderTest, NamesTheBrokenLineAndColumn) {
   const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,3\n";
   const std::vector<std::pair<const char*, const char*>> broken = {
       {"x,2,3", "TIMESTAMP: 'x'"},
@@ -109,7 +110,7 @@ TEST_F(TableReaderTest, NamesTheLineAndTheColumnThatAreBroken) {
   }
 }
 
-TEST_F(TableReaderTest, RefusesColumnsThatAreNotThere) {
+TEST_F(TableReaderTest, RefusesMissingColumns) {
   EXPECT_THAT(open("a,b,c\n", kAzure).error().detail, HasSubstr("table.csv:1: "));
   EXPECT_THAT(open("a,b,c\n", kAzure).error().detail, HasSubstr("'TIMESTAMP'"));
   EXPECT_FALSE(open("", kAzure));

@@ -19,7 +19,7 @@ TEST(PercentilesTest, AreTheSmallestSamplesThatCoverTheShare) {
   EXPECT_EQ(found.max_us, 1000);
 }
 
-TEST(PercentilesTest, OfOneSampleAreThatSample) {
+TEST(PercentilesTest, OneSampleIsEveryPercentile) {
   std::vector<float> samples = {7};
   const Percentiles found = percentiles_of(samples);
   EXPECT_EQ(found.p50_us, 7);
@@ -27,7 +27,7 @@ TEST(PercentilesTest, OfOneSampleAreThatSample) {
   EXPECT_EQ(found.max_us, 7);
 }
 
-TEST(PercentilesTest, OfNothingAreZero) {
+TEST(PercentilesTest, AreZeroWithoutSamples) {
   std::vector<float> samples;
   EXPECT_EQ(percentiles_of(samples).count, 0U);
   EXPECT_EQ(percentiles_of(samples).max_us, 0);
@@ -67,9 +67,9 @@ Outcome fine() {
   return outcome;
 }
 
-TEST(FaultsTest, AreNoneWhereAllIsWell) { EXPECT_TRUE(faults_of(fine()).empty()); }
+TEST(FaultsTest, AreEmptyIfAllIsWell) { EXPECT_TRUE(faults_of(fine()).empty()); }
 
-TEST(FaultsTest, AreEachOfWhatWentWrong) {
+TEST(FaultsTest, IncludeEachFailure) {
   Outcome outcome = fine();
   outcome.tally.wrong_bytes = 1;
   EXPECT_EQ(faults_of(outcome).size(), 1U);
@@ -89,26 +89,26 @@ TEST(FaultsTest, IncludeAServerThatCountsAnotherTier) {
   EXPECT_TRUE(faults_of(outcome).empty());
 }
 
-TEST(FaultsTest, IncludeCountsThatDoNotSumToTheKeysAskedFor) {
+TEST(FaultsTest, IncludeCountsThatDoNotAddUp) {
   Outcome outcome = fine();
   outcome.tally.blocks_asked = 11;
   EXPECT_EQ(faults_of(outcome).size(), 1U);
 }
 
-TEST(FaultsTest, DoNotBlameAServerThatCouldNotBeAsked) {
+TEST(FaultsTest, DoNotCompareCountsWithoutAServer) {
   Outcome outcome = fine();
   outcome.server.reset();
   outcome.broken_off = "the server does not answer any more";
   EXPECT_EQ(faults_of(outcome).size(), 1U);
 }
 
-TEST(FaultsTest, AreNotWhatFoundNoRoom) {
+TEST(FaultsTest, IgnoreBlocksThatFoundNoRoom) {
   Outcome outcome = fine();
   outcome.tally.not_stored = 4;
   EXPECT_TRUE(faults_of(outcome).empty());
 }
 
-TEST(MetricsTest, ReadsSamplesAndNothingElse) {
+TEST(MetricsTest, ReadsOnlySamples) {
   const auto metrics = client::Metrics::parse(
       "# HELP a_total What it is.\n# TYPE a_total counter\na_total 12\n"
       "b{x=\"with } and blank\",y=\"2\"} 1.5 1700000000\n\nbroken\nc{x=\"1\"} word\nd 3e2");

@@ -22,7 +22,7 @@ class TraceReaderTest : public testing::Test {
     if (!reader) ADD_FAILURE() << reader.error().detail;
     return std::move(*reader);
   }
-  // What is wrong with the second line of a trace, its first and third being right.
+  // The error for the second line of a trace whose first and third lines are right.
   Error error_of(const std::string& line) {
     const auto reader = reader_of(kGood + "\n" + line + "\n" + kGood + "\n");
     EXPECT_TRUE(reader->next());
@@ -58,7 +58,7 @@ TEST_F(TraceReaderTest, ReadsEachLine) {
   EXPECT_EQ(reader->name(), "some.jsonl");
 }
 
-TEST_F(TraceReaderTest, NamesTheLineThatIsBroken) {
+TEST_F(TraceReaderTest, NamesTheBrokenLine) {
   for (const char* line :
        {"{", "7", "[]", "{\"timestamp\": 1}",
         R"({"timestamp": "1", "input_length": 1, "output_length": 1, "hash_ids": []})",
@@ -73,7 +73,7 @@ TEST_F(TraceReaderTest, NamesTheLineThatIsBroken) {
   }
 }
 
-TEST_F(TraceReaderTest, NamesTheFieldThatIsMissing) {
+TEST_F(TraceReaderTest, NamesTheMissingField) {
   EXPECT_THAT(error_of(R"({"timestamp": 1, "output_length": 1, "hash_ids": []})").detail,
               testing::HasSubstr("input_length"));
 }
@@ -83,13 +83,13 @@ TEST_F(TraceReaderTest, BoundsTheLengthOfALine) {
   EXPECT_EQ(error_of(line).code, ErrorCode::out_of_range);
 }
 
-TEST_F(TraceReaderTest, SaysThatAFileIsMissing) {
+TEST_F(TraceReaderTest, ReportsAMissingFile) {
   const auto reader = TraceReader::open((folder_.path() / "none").string());
   ASSERT_FALSE(reader);
   EXPECT_EQ(reader.error().code, ErrorCode::not_found);
 }
 
-TEST_F(TraceReaderTest, KeepsLittleOfATraceThatIsLargerThanItsBound) {
+TEST_F(TraceReaderTest, KeepsLittleOfALargeTraceInMemory) {
   constexpr std::uint64_t kMiB = 1 << 20;
   constexpr std::uint64_t kLines = 512;  // of 128 KiB: 64 MiB
   const auto resident_bytes = [] {
@@ -120,7 +120,7 @@ TEST_F(TraceReaderTest, KeepsLittleOfATraceThatIsLargerThanItsBound) {
   EXPECT_LE(most, before + 24 * kMiB);
 }
 
-TEST_F(TraceReaderTest, SaysThatATraceWasCutOffWhileItWasRead) {
+TEST_F(TraceReaderTest, ReportsATraceThatWasCutWhileReading) {
   const std::string path = (folder_.path() / "cut").string();
   std::ofstream(path) << kGood << "\n" << std::string(1 << 20, ' ') << "\n" << kGood << "\n";
   auto lines = LineReader::open(path);
@@ -161,7 +161,7 @@ TEST_P(GeneratorTest, MakesTheSameRequestsFromTheSameSeed) {
   EXPECT_TRUE(differs);
 }
 
-// An id stands for a whole prefix: wherever it is seen, the same ids come before it.
+// An id stands for a whole prefix, so the same ids always come before it.
 TEST_P(GeneratorTest, GivesAnIdToOnePrefixOnly) {
   std::map<std::uint64_t, std::uint64_t> parent_of;
   constexpr std::uint64_t none = ~std::uint64_t{0};

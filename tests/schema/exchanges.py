@@ -1,5 +1,5 @@
-"""Whether what a server answered is what /openapi.json says of it. Exchanges are lines of JSON in files that the
-end-to-end tests write: {"method", "path", "status", "type", "body"?}; a body is there where it is JSON."""
+"""Compares a server's responses with /openapi.json. The end-to-end tests write the exchanges to files, one line of
+JSON each: {"method", "path", "status", "type", "body"?}. The body is there only if it is JSON."""
 
 import json
 import pathlib
@@ -18,13 +18,13 @@ class Document:
     def __init__(self, document):
         self.document = document
         self.validators = {}
-        # Literal parts go before parameters: /v1/groups is no {name}.
+        # Literal parts go before parameters.
         self.routes = sorted(
             ((re.compile(re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path)) + "$"), path)
              for path in document["paths"]), key=lambda route: route[1].count("{"))
 
     def resolved(self, at):
-        """What stands at these steps of the document, and where that is once references are followed."""
+        """Follows references. Returns the steps to the value, and the value."""
         value = self.document
         for step in at:
             value = value[step]
@@ -47,11 +47,11 @@ class Document:
         return None
 
     def complaints(self, exchange):
-        """What is wrong with an answer; nothing where it is as documented."""
+        """Lists the differences between a response and its documentation."""
         status, body = exchange["status"], exchange.get("body")
         at = self.operation(exchange["method"], exchange["path"])
         if at is None:
-            # No route: every such answer is a refusal.
+            # Without a route every response must be a refusal.
             if not 400 <= status < 500:
                 return [f"{status} from a route that is not documented"]
             return [] if exchange["method"] == "HEAD" else self.errors(["components", "schemas", "Problem"], body)
@@ -73,7 +73,7 @@ class Document:
         if body is not None and "schema" in content[kind]:
             wrong += self.errors([*at, "content", kind, "schema"], body)
         if status >= 400 and body.get("status") != status:
-            wrong.append(f"it says that its status is {body.get('status')}")
+            wrong.append(f"its body has the status {body.get('status')}")
         return wrong
 
 
@@ -94,8 +94,8 @@ def main():
         print(f"{complaint}\n    {example}")
     routes = {(method, path) for path, item in document.document["paths"].items() for method in item}
     for method, path in sorted(routes - seen - {("head", path) for path in document.document["paths"]}):
-        print(f"no answer of {method.upper()} {path} was seen")
-    print(f"{checked} answers, {len(seen)} of {len(routes)} routes, {len(wrong)} mismatches")
+        print(f"no response of {method.upper()} {path} was seen")
+    print(f"{checked} responses, {len(seen)} of {len(routes)} routes, {len(wrong)} mismatches")
     assert checked > 0, "nothing was recorded"
     sys.exit(1 if wrong else 0)
 

@@ -1,11 +1,11 @@
-"""Teaches schemathesis the server's other format."""
+"""Adds the server's second format, MessagePack, to schemathesis."""
 
 import msgpack
 import schemathesis
 
 
 def packable(value):
-    """Numbers that MessagePack has no integers for are floats, as JSON readers without them have it."""
+    """Converts integers that MessagePack cannot express to floats, as some JSON readers do."""
     if isinstance(value, dict):
         return {name: packable(part) for name, part in value.items()}
     if isinstance(value, list):

@@ -1,5 +1,5 @@
-"""Whether /openapi.json can be believed: what schemathesis makes of it is sent to a server, and a client that
-is generated from it reads a page of blocks.
+"""Tests /openapi.json: sends the requests that schemathesis generates from it to a server, and reads a page of
+blocks with a generated client.
 
 usage: schema.py SERVER_PROGRAM TOOLS_FOLDER [--max-examples N]"""
 
@@ -39,12 +39,12 @@ assert refused.code == "unknown_cache", refused
 
 
 def run_schemathesis(tools, server, accept, max_examples, checks):
-    # Events have no end.
+    # The event stream has no end.
     subprocess.run(
         [tools / "bin" / "schemathesis", "--config-file", HERE / "schemathesis.toml", "run",
          f"http://{server.address}/openapi.json", "--exclude-path", "/v1/events", "--max-examples", str(max_examples),
          "--phases", "examples,coverage,fuzzing,stateful", "--continue-on-failure", "--header", f"Accept: {accept}", *checks],
-        check=True, cwd=tools,  # it remembers findings in .schemathesis
+        check=True, cwd=tools,  # schemathesis stores findings in .schemathesis
         env={**os.environ, "PYTHONPATH": str(HERE), "SCHEMATHESIS_HOOKS": "hooks"})
 
 
@@ -52,14 +52,14 @@ def read_with_generated_client(tools, server, folder):
     assert server.call("PUT", "/v1/caches/generated", CACHE)[0] == 201
     for key in ("00", "01", "02"):
         assert server.call("PUT", f"/v1/caches/generated/keys/{key}", BLOCK)[0] == 201
-    # It knows no MessagePack.
+    # The generated client does not support MessagePack.
     (folder / "config.json").write_text(json.dumps({
         "package_name_override": "cairn_client",
         "content_type_overrides": {"application/msgpack": "application/octet-stream"}}))
     subprocess.run([tools / "bin" / "openapi-python-client", "generate", "--meta", "none", "--fail-on-warning",
                     "--url", f"http://{server.address}/openapi.json", "--config", folder / "config.json",
                     "--output-path", folder / "cairn_client"], check=True,
-                   env={**os.environ, "PATH": f"{tools / 'bin'}:{os.environ['PATH']}"})  # it asks for ruff
+                   env={**os.environ, "PATH": f"{tools / 'bin'}:{os.environ['PATH']}"})  # the generator runs ruff
     (folder / "page.py").write_text(GENERATED)
     subprocess.run([tools / "bin" / "python3", folder / "page.py", folder, f"http://{server.address}"], check=True)
 

@@ -7,10 +7,10 @@ namespace {
 
 struct Case {
   const char* header;
-  std::optional<ByteRange> range;  // of 100 bytes; nothing: all is sent
+  std::optional<ByteRange> range;  // of 100 bytes; nullopt: all is sent
 };
 
-TEST(Range, IsReadAsTheStandardSays) {
+TEST(Range, FollowsTheStandard) {
   const Case cases[] = {
       {"bytes=0-9", ByteRange{0, 10}},
       {"bytes=99-99", ByteRange{99, 1}},
@@ -40,7 +40,7 @@ TEST(Range, IsReadAsTheStandardSays) {
   }
 }
 
-TEST(Range, BehindTheEndIsNotSatisfiable) {
+TEST(Range, RefusesARangeBehindTheEnd) {
   for (const char* header :
        {"bytes=100-", "bytes=100-200", "bytes=-0", "bytes=99999999999999999999999-"}) {
     SCOPED_TRACE(header);

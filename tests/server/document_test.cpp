@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Document, TellsWhereTextIsBroken) {
+TEST(Document, ReportsWhereTextIsBroken) {
   const auto parsed = parse_document(R"({"a": 1, "b": })");
   ASSERT_FALSE(parsed);
   EXPECT_EQ(parsed.error().code, ErrorCode::malformed);
@@ -35,8 +35,8 @@ TEST(Document, RefusesNestingThatCouldExhaustAStack) {
   EXPECT_TRUE(parse_document(as_deep_as_may_be));
 }
 
-// MessagePack can say what JSON cannot: none of it may turn into something else on the way.
-TEST(Document, RefusesWhatJsonHasNoFormFor) {
+// MessagePack can express more than JSON. Such values are refused, never converted.
+TEST(Document, RefusesValuesThatJsonCannotExpress) {
   using namespace std::string_view_literals;
   struct Wrong {
     std::string_view packed;
@@ -61,16 +61,16 @@ TEST(Document, RefusesWhatJsonHasNoFormFor) {
   }
 }
 
-TEST(Document, StopsAtTheFirstValueTooMany) {
+TEST(Document, StopsAtTheFirstExcessValue) {
   constexpr std::size_t kMost = 4 * 8 + 4;
   const auto parse = [](const std::string& body, WireFormat format) {
     return parse_document(std::as_bytes(std::span(body)), format, kMost);
   };
-  // Two objects, two lists, each as much as eight values, and four more.
+  // Two objects and two lists, each counted as eight values, and four more values.
   const std::string fits = R"({"a": [1, "x", null, true, [], {}]})";
   ASSERT_TRUE(parse(fits, WireFormat::text));
   ASSERT_TRUE(parse(write_text(fits, WireFormat::msgpack), WireFormat::msgpack));
-  // What stands behind it is not looked at.
+  // The parser reads no further.
   for (const char* element : {"7", "[]", "{}", "true"}) {
     const std::string text = R"({"a": [1, "x", null, true, [], {}, )" + std::string(element);
     const auto refused = parse(text, WireFormat::text);
@@ -80,9 +80,10 @@ TEST(Document, StopsAtTheFirstValueTooMany) {
   }
 }
 
-TEST(Document, BelievesNoAnnouncementOfMoreThanItMayHold) {
+TEST(Document, RefusesAnAnnouncedSizeOverTheLimit) {
   using namespace std::string_view_literals;
-  // Lists of 30 million elements of which none has come, and objects of as many members.
+  // Lists that announce 30 million elements, and an object that announces as many members. None
+  // follow.
   for (const std::string_view packed :
        {"\x81\xa4keys\xdd\x01\xc9\xc3\x80"sv, "\xdd\x01\xc9\xc3\x80"sv, "\xdf\x01\xc9\xc3\x80"sv}) {
     const auto refused = parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack);
@@ -91,14 +92,14 @@ TEST(Document, BelievesNoAnnouncementOfMoreThanItMayHold) {
   }
 }
 
-TEST(Document, HoldsTheLargestRequestOfAServerThatTakesMore) {
+TEST(Document, HoldsTheLargestRequestOfALargeServer) {
   EXPECT_GE(max_document_values(1), kMaxDocumentValues);
   // Keys and their parents, the body and the two lists.
   EXPECT_GE(max_document_values(1u << 20), 2 * (std::size_t{1} << 20) + 3);
 }
 
-// It was refused from 43,690 blocks on, in MessagePack only.
-TEST(Document, HoldsTheLargestCommitWithTheTokensOfItsBlocks) {
+// Regression: in MessagePack, commits of 43,690 blocks and more were refused.
+TEST(Document, HoldsTheLargestCommitWithTokens) {
   constexpr std::size_t kBlocks = 65'536;
   const json tokens = json::array_t(64, json(7));
   const json block = {{"tier", "pinned"},
@@ -122,7 +123,7 @@ TEST(Document, HoldsTheLargestCommitWithTheTokensOfItsBlocks) {
   EXPECT_EQ(parsed->at("blocks").size(), kBlocks);
 }
 
-TEST(Document, RefusesNumbersThatNoDoubleHolds) {
+TEST(Document, RefusesNumbersTooLargeForADouble) {
   const auto parsed = parse_document(R"({"a": 1e400})");
   ASSERT_FALSE(parsed);
   EXPECT_EQ(parsed.error().code, ErrorCode::malformed);
@@ -134,7 +135,7 @@ TEST(Document, RefusesTextBehindTheEnd) {
   EXPECT_FALSE(parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack));
 }
 
-TEST(Document, RefusesANulAndWhatStandsBehindIt) {
+TEST(Document, RefusesANulAndTextBehindIt) {
   using namespace std::string_view_literals;
   EXPECT_FALSE(parse_document("{}\0"sv));
   EXPECT_FALSE(parse_document("{\"a\": 1}\0, \"b\": 2}"sv));
@@ -146,7 +147,7 @@ TEST(Document, KeepsStructure) {
   EXPECT_EQ(parsed->dump(), R"({"a":[1,[2,{"b":null}],"c"],"d":{"e":true}})");
 }
 
-TEST(Document, MessagePackOfAnAnswerReadsBackTheSame) {
+TEST(Document, MessagePackResponseReadsBackTheSame) {
   const std::string text = R"({"matched":2,"lease":null,"blocks":[{"slot":17}]})";
   const std::string packed = write_text(text, WireFormat::msgpack);
   const auto parsed = parse_document(std::as_bytes(std::span(packed)), WireFormat::msgpack);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr HttpFiles kWanted{.connections = 4096, .unix_connections = 1024, .passed_files = 1024};
 
-TEST(FileLimit, WithEnoughFilesAllIsAsWanted) {
+TEST(FileLimit, EnoughFilesGrantEveryLimit) {
   const HttpFiles files = http_files_within(kReservedFiles + 8 * 1024, kWanted);
   EXPECT_EQ(files.connections, 4096u);
   EXPECT_EQ(files.unix_connections, 1024u);
@@ -17,10 +17,10 @@ TEST(FileLimit, WithEnoughFilesAllIsAsWanted) {
   EXPECT_EQ(http_files_within(UINT64_MAX, {.connections = 1'000'000}).connections, 1'000'000u);
   EXPECT_EQ(http_files_within(2048, {.connections = 100}).connections, 100u);
   EXPECT_EQ(http_files_within(2048, {.connections = 4096}).connections, 2048 - kReservedFiles)
-      << "all of it where there is no Unix socket";
+      << "all of it if there is no Unix socket";
 }
 
-TEST(FileLimit, WithFewerTheReserveStaysAlone) {
+TEST(FileLimit, FewerFilesKeepTheReserve) {
   for (const std::uint64_t max_files :
        {2 * kReservedFiles, std::uint64_t{2048}, std::uint64_t{4096}}) {
     const HttpFiles files = http_files_within(max_files, kWanted);
@@ -31,11 +31,11 @@ TEST(FileLimit, WithFewerTheReserveStaysAlone) {
   }
 }
 
-TEST(FileLimit, WithVeryFewHalfAreTaken) {
+TEST(FileLimit, VeryFewFilesGrantHalfOfThem) {
   const HttpFiles files = http_files_within(80, kWanted);
   EXPECT_EQ(files.connections, 40u - 5 - kMaxPassedFiles);
   EXPECT_EQ(files.unix_connections, 5u);
-  EXPECT_EQ(files.passed_files, kMaxPassedFiles) << "those of one request";
+  EXPECT_EQ(files.passed_files, kMaxPassedFiles) << "the files of one request";
   EXPECT_EQ(http_files_within(0, kWanted).connections, 1u);
 }
 

@@ -14,7 +14,7 @@ constexpr std::string_view kLease = "0000000700112233445566778899aabb";
 constexpr std::size_t kMaxBlocks = 65'536;
 const MatchLimits kLimits = MatchLimits::of(kMaxBlocks, 16);
 
-// What came as MessagePack becomes text for the same reader.
+// A MessagePack body is converted to text for the same reader.
 enum class Way { text, msgpack };
 
 std::string name_of(const ::testing::TestParamInfo<Way>& info) {
@@ -146,21 +146,21 @@ TEST_P(HotRequests, CommitReadsEveryField) {
   EXPECT_EQ(body->blocks[1].metadata, "");
 }
 
-TEST_P(HotRequests, ReleaseIgnoresTheKeyThatAMatchNames) {
+TEST_P(HotRequests, ReleaseIgnoresTheKeysOfItsBlocks) {
   const auto body =
       release(R"({"blocks": [{"key": "a0", "tier": "disk", "slot": 2, "generation": 3}]})");
   ASSERT_TRUE(body) << body.error().detail;
   EXPECT_EQ(body->blocks, (std::vector<BlockHandle>{{Tier::disk, 2, 3}}));
 }
 
-TEST_P(HotRequests, ReleaseGivesUpAllWhereNoBlocksAreNamed) {
+TEST_P(HotRequests, ReleaseWithoutBlocksReleasesAll) {
   const auto body = release(R"({"to_lease": "0000000700112233445566778899aabb"})");
   ASSERT_TRUE(body) << body.error().detail;
   EXPECT_TRUE(body->blocks.empty());
   EXPECT_EQ(lease_text(*body->to_lease), kLease);
 }
 
-TEST_P(HotRequests, ReleaseTellsWhatTheRequestTookAndMade) {
+TEST_P(HotRequests, ReleaseReadsTheTokenCounts) {
   const auto body = release(R"({"input_tokens": 4000, "output_tokens": 0})");
   ASSERT_TRUE(body) << body.error().detail;
   EXPECT_EQ(body->input_tokens, 4000U);
@@ -168,7 +168,7 @@ TEST_P(HotRequests, ReleaseTellsWhatTheRequestTookAndMade) {
   EXPECT_FALSE(release("{}")->output_tokens);
 }
 
-TEST_P(HotRequests, SayWhenTheirBlocksAreUsedNext) {
+TEST_P(HotRequests, ReadTheReuseHintAndSession) {
   using enum ReuseHint::Kind;
   EXPECT_EQ(release("{}")->hint.reuse, ReuseHint{});
   EXPECT_EQ(release(R"({"reuse": "never"})")->hint.reuse, ReuseHint{.kind = never});
@@ -180,7 +180,7 @@ TEST_P(HotRequests, SayWhenTheirBlocksAreUsedNext) {
   EXPECT_EQ(match_.hint.reuse, (ReuseHint{.kind = within, .within_ms = 0}));
   EXPECT_EQ(match_.hint.session, "s");
   ASSERT_TRUE(match(R"({"keys": ["aa"]})"));
-  EXPECT_EQ(match_.hint.session, "") << "of the request before";
+  EXPECT_EQ(match_.hint.session, "") << "the request before had a session";
   const auto body = commit(R"({"lease": "0000000700112233445566778899aabb", "blocks": [],
                                "reuse": "soon", "session": "t"})");
   ASSERT_TRUE(body) << body.error().detail;
@@ -188,7 +188,7 @@ TEST_P(HotRequests, SayWhenTheirBlocksAreUsedNext) {
   EXPECT_EQ(body->hint.session, "t");
 }
 
-TEST(ReuseHint, FallsIntoStepsOfTime) {
+TEST(ReuseHint, RoundsTimesUpToSteps) {
   const auto within = [](std::uint64_t ms) {
     return ReuseHint{.kind = ReuseHint::Kind::within, .within_ms = ms}.next_use();
   };
@@ -201,7 +201,7 @@ TEST(ReuseHint, FallsIntoStepsOfTime) {
   EXPECT_EQ(ReuseHint{}.next_use(), NextUse::unknown);
 }
 
-TEST_P(HotRequests, TakeWholeNumbersHoweverTheyAreWritten) {
+TEST_P(HotRequests, AcceptWholeNumbersInAnyNotation) {
   for (const char* number : {"286.0", "2.86e2", "286", "28600E-2"}) {
     const auto body = allocate(std::string(R"({"count": )") + number + "}");
     ASSERT_TRUE(body) << number << ": " << body.error().detail;
@@ -232,20 +232,20 @@ TEST_P(HotRequests, ReleaseReadsHandles) {
   EXPECT_EQ(body->blocks[0], (BlockHandle{.tier = Tier::device, .slot = 2, .generation = 3}));
 }
 
-TEST_P(HotRequests, RenewMayLeaveTheTimeToTheCache) {
+TEST_P(HotRequests, RenewMayOmitTheTime) {
   const auto body = renew("{}");
   ASSERT_TRUE(body);
   EXPECT_FALSE(body->lease_ms);
 }
 
-TEST_P(HotRequests, AMatchReadsAsManyKeysAndTokensAsItMay) {
+TEST_P(HotRequests, MatchReadsUpToItsLimits) {
   ASSERT_TRUE(match(R"({"keys": ["aa", "bb"]})", {.max_keys = 2}));
   EXPECT_EQ(match_.keys.size(), 2u);
   ASSERT_TRUE(match(R"({"tokens": [1, 2, 3]})", {.max_tokens = 3}));
   EXPECT_EQ(match_.tokens.size(), 3u);
 }
 
-TEST_P(HotRequests, AMatchKeepsNothingBeyondItsLimits) {
+TEST_P(HotRequests, MatchRefusesMoreThanItsLimits) {
   const auto keys = match(R"({"keys": ["aa", "bb", "cc", "no key"]})", {.max_keys = 2});
   ASSERT_FALSE(keys);
   EXPECT_EQ(to_string(keys.error().code), "out_of_range");
@@ -258,7 +258,7 @@ TEST_P(HotRequests, AMatchKeepsNothingBeyondItsLimits) {
   EXPECT_LE(match_.tokens.size(), 3u);
 }
 
-TEST_P(HotRequests, CommitAndReleaseStopAtTheMostBlocks) {
+TEST_P(HotRequests, CommitAndReleaseStopAtTheBlockLimit) {
   constexpr std::string_view kBlock =
       R"({"tier": "disk", "slot": 0, "generation": 1, "key": "aa"})";
   const std::string two = std::string(kBlock) + "," + std::string(kBlock);
@@ -273,14 +273,14 @@ TEST_P(HotRequests, CommitAndReleaseStopAtTheMostBlocks) {
   EXPECT_EQ(to_string(released.error().code), "out_of_range") << released.error().detail;
 }
 
-TEST(MatchLimits, CountTheTokensOfAPageThatIsNotFull) {
+TEST(MatchLimits, CountTheTokensOfAPartialPage) {
   EXPECT_EQ(MatchLimits::of(3, 16).max_keys, 3u);
   EXPECT_EQ(MatchLimits::of(3, 16).max_tokens, 63u);
   EXPECT_EQ(MatchLimits::of(65'536, UINT64_MAX).max_tokens, UINT64_MAX);
 }
 
-// What a thread keeps of a match between two of them.
-TEST(MatchBody, GivesTheMemoryOfAHugeRequestBack) {
+// The memory that a thread keeps between two matches.
+TEST(MatchBody, FreesTheMemoryOfAHugeRequest) {
   MatchBody body;
   body.tokens.resize(kMaxKeptBytes);
   const std::vector<std::byte> key(64);
@@ -292,7 +292,7 @@ TEST(MatchBody, GivesTheMemoryOfAHugeRequestBack) {
   EXPECT_LE(body.keys.capacity_bytes(), 3 * kMaxKeptBytes);
 }
 
-TEST(MatchBody, KeepsTheMemoryOfEveryDay) {
+TEST(MatchBody, KeepsTheMemoryOfAnOrdinaryRequest) {
   MatchBody body;
   body.tokens.resize(1000);
   const auto room = body.tokens.capacity();
@@ -321,7 +321,7 @@ void expect_refused(std::span<const Wrong> table, Read&& read) {
   }
 }
 
-// MessagePack has no integer of more than 64 bits: what says so there is a fraction.
+// MessagePack has no integers of more than 64 bits, so such a number becomes a fraction there.
 TEST_P(HotRequests, NumbersOfMoreThan64BitsNameTheirField) {
   const auto refused = match(R"({"keys": ["aa"], "lease_ms": 99999999999999999999})");
   ASSERT_FALSE(refused);
@@ -473,7 +473,7 @@ TEST(HotJson, TextThatIsNoJsonIsMalformed) {
   }
 }
 
-TEST_P(HotRequests, ANumberThatIsNoneIsMalformed) {
+TEST_P(HotRequests, InvalidNumberIsMalformed) {
   for (const char* number : {"1e400", "-1E400", "5.", "1e", "1e+", "--1", "-", "+1", ".5", "01",
                              "-01", "1.e3", "0x1", "1-1"}) {
     SCOPED_TRACE(number);
@@ -515,9 +515,9 @@ TEST(HotJson, DeepNestingIsRefused) {
   EXPECT_FALSE(hot_json::read_commit(fakes::PaddedBody(metadata).bytes(), kMaxBlocks));
 }
 
-TEST(HotJson, RenewTakesNoBodyAtAll) { EXPECT_TRUE(hot_json::read_renew({})); }
+TEST(HotJson, RenewAcceptsAnEmptyBody) { EXPECT_TRUE(hot_json::read_renew({})); }
 
-TEST(HotJson, ReadsABodyThatIsLargerThanWhatAThreadKeeps) {
+TEST(HotJson, ReadsABodyLargerThanTheKeptMemory) {
   std::string body = R"({"keys": [)";
   constexpr std::size_t kCount = 20'000;
   for (std::size_t i = 0; i < kCount; ++i) {

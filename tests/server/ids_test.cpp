@@ -34,9 +34,9 @@ TEST(Ids, CacheNamesAreSafeInPathsAndLabels) {
   }
 }
 
-TEST(MediaType, OfABody) {
+TEST(MediaType, ReadsTheTypeOfABody) {
   EXPECT_EQ(*body_format("application/json"), WireFormat::text);
-  // What a browser sends for a page of anybody without asking the server first.
+  // A browser sends these types for any page, without a preflight request.
   for (const char* simple : {"", "application/x-www-form-urlencoded", "text/plain",
                              "text/plain; application/json", "multipart/form-data"}) {
     EXPECT_EQ(body_format(simple).error().code, ErrorCode::unsupported_media_type) << simple;
@@ -48,7 +48,7 @@ TEST(MediaType, OfABody) {
   EXPECT_FALSE(check_bytes_type("application/json"));
 }
 
-TEST(MediaType, OfAnAnswer) {
+TEST(MediaType, AcceptChoosesTheFormat) {
   EXPECT_EQ(answer_form("").format, WireFormat::text);
   EXPECT_EQ(answer_form("*/*").format, WireFormat::text);
   EXPECT_EQ(answer_form("application/msgpack").format, WireFormat::msgpack);
@@ -59,7 +59,7 @@ TEST(MediaType, OfAnAnswer) {
   EXPECT_EQ(answer_form("application/msgpackish").format, WireFormat::text);
 }
 
-TEST(MediaType, OfAnAnswerByWeight) {
+TEST(MediaType, AcceptWeightsChooseTheFormat) {
   const auto wanted = [](std::string_view accept) { return answer_form(accept).format; };
   EXPECT_EQ(wanted("application/json;q=0, application/msgpack"), WireFormat::msgpack);
   EXPECT_EQ(wanted("application/json;q=0, */*"), WireFormat::msgpack);
@@ -74,7 +74,7 @@ TEST(MediaType, OfAnAnswerByWeight) {
             WireFormat::text);
 }
 
-TEST(MediaType, BytesHaveToBeNamed) {
+TEST(MediaType, BytesNeedAnExplicitAccept) {
   for (const char* yes : {"application/octet-stream", "application/octet-stream, */*",
                           "application/octet-stream, application/problem+json",
                           "application/json;q=0.5, Application/Octet-Stream"}) {
@@ -87,14 +87,14 @@ TEST(MediaType, BytesHaveToBeNamed) {
   }
 }
 
-TEST(MediaType, JsonAnswersWhoWantsNeither) {
+TEST(MediaType, FallsBackToJson) {
   for (const std::string_view accept : {"application/json;q=0", "*/*;q=0", "text/html",
                                         "application/json;q=0, application/msgpack;q=0.000"}) {
     EXPECT_EQ(answer_form(accept).format, WireFormat::text) << accept;
   }
 }
 
-TEST(MediaType, WhatIsNoWeightSaysNothing) {
+TEST(MediaType, IgnoresInvalidWeights) {
   for (const std::string_view weight :
        {"q=", "q=2", "q=-1", "q=0.1234", "q=.5", "q=0.x", "q", "q=00", "q=1.5", ";;", "level=0"}) {
     const std::string accept = "application/json;q=0.9, application/msgpack;" + std::string(weight);

@@ -36,7 +36,7 @@ TEST(JsonLog, KeepsTheKindsOfValues) {
             nullptr);
 }
 
-TEST(JsonLog, IsValidAndOneLineOfAsciiWhateverCameIn) {
+TEST(JsonLog, IsOneLineOfValidAsciiJson) {
   std::string all_bytes;
   for (int byte = 0; byte < 256; ++byte) all_bytes += static_cast<char>(byte);
   // Cut in the middle of a character, overlong, a surrogate, beyond Unicode, a C1 control.

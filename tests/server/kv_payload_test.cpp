@@ -1,4 +1,4 @@
-// Events in the forms that routers read: their bytes, and what each router makes of them.
+// Events in the forms that routers read: their bytes, and how each router reads them.
 #include "server/events/kv_payload.hpp"
 
 #include <gmock/gmock.h>
@@ -36,31 +36,31 @@ class Golden {
   }
   std::vector<KvEvent> events() const {
     std::vector<KvEvent> events;
-    for (const json& told : all_.at("events")) {
+    for (const json& sent : all_.at("events")) {
       KvEvent event{.group = {}, .tokens = {}, .block_size = all_.at("block_size")};
       EventGroup& group = event.group;
-      group.kind = told.at("kind") == "stored"    ? BlockEventKind::stored
-                   : told.at("kind") == "removed" ? BlockEventKind::removed
+      group.kind = sent.at("kind") == "stored"    ? BlockEventKind::stored
+                   : sent.at("kind") == "removed" ? BlockEventKind::removed
                                                   : BlockEventKind::cleared;
-      group.unix_ms = told.at("unix_ms");
-      if (told.contains("tier")) group.tier = golden_tier(told.at("tier"));
-      for (const json& key : told.value("keys", json::array()))
+      group.unix_ms = sent.at("unix_ms");
+      if (sent.contains("tier")) group.tier = golden_tier(sent.at("tier"));
+      for (const json& key : sent.value("keys", json::array()))
         group.keys.push_back(golden_key(key));
-      if (told.contains("parent") && !told.at("parent").is_null()) {
-        group.parent = golden_key(told.at("parent"));
+      if (sent.contains("parent") && !sent.at("parent").is_null()) {
+        group.parent = golden_key(sent.at("parent"));
       }
-      event.tokens = told.value("tokens", std::vector<std::uint32_t>());
+      event.tokens = sent.value("tokens", std::vector<std::uint32_t>());
       events.push_back(std::move(event));
     }
     return events;
   }
-  // Those of them that are told: what is told of a tier that is empty was told of its blocks.
-  std::vector<json> told() const {
-    std::vector<json> told;
+  // The events that are sent. A cleared tier is left out, because its blocks were reported before.
+  std::vector<json> sent() const {
+    std::vector<json> sent;
     for (const json& event : all_.at("events")) {
-      if (event.at("kind") != "cleared" || !event.contains("tier")) told.push_back(event);
+      if (event.at("kind") != "cleared" || !event.contains("tier")) sent.push_back(event);
     }
-    return told;
+    return sent;
   }
   const json& payloads() const { return all_.at("payloads"); }
   KvEventForm form_of(const json& payload) const {
@@ -77,7 +77,7 @@ class Golden {
   json all_;
 };
 
-TEST(KvPayload, EveryEventInEveryFormHasTheBytesThatRoutersKnow) {
+TEST(KvPayload, MatchesTheGoldenBytesInEveryForm) {
   const Golden golden;
   ASSERT_EQ(golden.payloads().size(), 6U);
   for (const json& payload : golden.payloads()) {
@@ -88,7 +88,7 @@ TEST(KvPayload, EveryEventInEveryFormHasTheBytesThatRoutersKnow) {
   }
 }
 
-TEST(KvPayload, WhereThereIsNothingThatARouterKnowsThereIsNoPayload) {
+TEST(KvPayload, EventsThatNoRouterKnowsHaveNoPayload) {
   KvEvent cleared;
   cleared.group.kind = BlockEventKind::cleared;
   cleared.group.tier = EventTier::pinned;
@@ -106,26 +106,26 @@ std::uint64_t golden_number(const json& hex) {
   return number;
 }
 
-// Each event is there, and says what it said.
+// Checks that each event is there with its values.
 void expect_all_events(const std::vector<RoutedEvent>& read,
                        const std::map<std::string, std::string>& tiers) {
-  const std::vector<json> told = Golden().told();
-  ASSERT_EQ(read.size(), told.size());
-  for (std::size_t i = 0; i < told.size(); ++i) {
-    const std::string kind = told[i].at("kind");
+  const std::vector<json> sent = Golden().sent();
+  ASSERT_EQ(read.size(), sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    const std::string kind = sent[i].at("kind");
     EXPECT_EQ(read[i].kind, kind == "stored"    ? "BlockStored"
                             : kind == "removed" ? "BlockRemoved"
                                                 : "AllBlocksCleared");
     if (kind == "cleared") continue;
     std::vector<std::uint64_t> hashes;
-    for (const json& key : told[i].at("keys")) hashes.push_back(golden_number(key));
+    for (const json& key : sent[i].at("keys")) hashes.push_back(golden_number(key));
     EXPECT_EQ(read[i].hashes, hashes);
     if (!tiers.empty()) {
-      EXPECT_EQ(read[i].tier, tiers.at(told[i].at("tier")));
+      EXPECT_EQ(read[i].tier, tiers.at(sent[i].at("tier")));
     }
     if (kind == "removed") continue;
-    EXPECT_EQ(read[i].tokens, told[i].at("tokens").get<std::vector<std::uint32_t>>());
-    const json& parent = told[i].at("parent");
+    EXPECT_EQ(read[i].tokens, sent[i].at("tokens").get<std::vector<std::uint32_t>>());
+    const json& parent = sent[i].at("parent");
     EXPECT_EQ(read[i].parent,
               parent.is_null() ? std::nullopt : std::optional(golden_number(parent)));
   }
@@ -135,7 +135,7 @@ json golden_batch(const KvEventForm& form) {
   return json::from_msgpack(kv_payload(Golden().events(), form).value());
 }
 
-TEST(KvPayload, DynamoLeavesNoEventOut) {
+TEST(KvPayload, DynamoReadsEveryEvent) {
   for (const auto events : {KvEventForm::Events::maps, KvEventForm::Events::arrays}) {
     expect_all_events(
         read_by_dynamo(golden_batch({.events = events})),
@@ -143,7 +143,7 @@ TEST(KvPayload, DynamoLeavesNoEventOut) {
   }
 }
 
-TEST(KvPayload, LlmDLeavesNoEventOut) {
+TEST(KvPayload, LlmDReadsEveryEvent) {
   for (const auto events : {KvEventForm::Events::maps, KvEventForm::Events::arrays}) {
     for (const auto hashes : {KvEventForm::Hashes::int64, KvEventForm::Hashes::bytes}) {
       expect_all_events(
@@ -153,20 +153,20 @@ TEST(KvPayload, LlmDLeavesNoEventOut) {
   }
 }
 
-TEST(KvPayload, AnLlmDFromBeforeMapsReadsTheArrays) {
+TEST(KvPayload, OlderLlmDReadsTheArrays) {
   for (const auto hashes : {KvEventForm::Hashes::int64, KvEventForm::Hashes::bytes}) {
     const json batch = golden_batch({.events = KvEventForm::Events::arrays, .hashes = hashes});
     expect_all_events(read_by_llm_d(batch, LlmD::before_maps), {});
   }
 }
 
-TEST(KvPayload, WhoReadsSglangsArraysReadsThese) {
+TEST(KvPayload, SglangReadersReadTheArrays) {
   expect_all_events(read_as_sglangs_arrays(golden_batch({.events = KvEventForm::Events::arrays})),
                     {});
 }
 
-// In vLLM's own words a shared block is not local, and Dynamo has no index for those.
-TEST(KvPayload, InVllmsWordsASharedBlockIsRemoteStorage) {
+// In vLLM's form a shared block is not local, and Dynamo does not index such blocks.
+TEST(KvPayload, VllmFormMarksSharedBlocksAsRemoteStorage) {
   const json batch = golden_batch({.shared = KvEventForm::Shared::locality});
   int shared = 0;
   for (const json& event : batch.at(1)) {

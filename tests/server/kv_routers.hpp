@@ -10,8 +10,8 @@
 
 #include "server/codec/document.hpp"
 
-// What routers make of a batch of KV events, written from what they say of it. An event that a
-// router would leave out, or cannot read, throws.
+// How routers read a batch of KV events, written from their documentation. An event that a router
+// would leave out or cannot read throws.
 namespace cairn {
 
 struct RoutedEvent {
@@ -26,7 +26,7 @@ struct RoutedEvent {
   throw std::runtime_error(why + ": " + event.dump());
 }
 
-// The members of an event by name, whichever form it has.
+// The members of an event by name, in either form.
 inline json named(const json& event, const std::vector<std::string>& stored,
                   const std::vector<std::string>& removed) {
   if (event.is_object()) return event;
@@ -48,9 +48,9 @@ inline const json& events_of(const json& batch) {
 }
 
 // Dynamo: "ZMQ KV Event Wire Parsing" (lib/kv-router/src/zmq_wire) and "Publish KV Events from a
-// Custom Backend". A batch with one event that cannot be read is read no further. Left out are
-// events of an owner, those of a locality but LOCAL, and those of a medium that it does not know.
-// Hashes are numbers.
+// Custom Backend". Dynamo stops at the first event of a batch that it cannot read. It leaves out
+// events with an owner, with a locality other than LOCAL, or with an unknown medium. Hashes are
+// numbers.
 inline std::vector<RoutedEvent> read_by_dynamo(const json& batch) {
   const auto number = [](const json& hash) {
     if (!hash.is_number_integer()) left_out("a hash is no number", hash);
@@ -98,8 +98,8 @@ inline std::vector<RoutedEvent> read_by_dynamo(const json& batch) {
 }
 
 // llm-d's indexer (llm-d-kv-cache, pkg/kvevents and its documentation). A hash is a number, or
-// bytes, whose last eight are one. Events as maps are read since 0.9. Before, an array that has
-// another number of members than the structure of that time was refused with its batch.
+// bytes whose last eight are a number. llm-d reads events as maps since 0.9. Before, it refused a
+// batch if one of its arrays had another number of members than its own structure.
 enum class LlmD : std::uint8_t { today, before_maps };
 inline std::vector<RoutedEvent> read_by_llm_d(const json& batch, LlmD release) {
   const auto number = [](const json& hash) {
@@ -141,8 +141,8 @@ inline std::vector<RoutedEvent> read_by_llm_d(const json& batch, LlmD release) {
   return all;
 }
 
-// Readers of SGLang's events as they were arrays: of numbers, and up to the adapter's. What comes
-// behind is passed over.
+// Readers of SGLang's array events. They read hashes as numbers and the members up to the adapter,
+// and skip the rest.
 inline std::vector<RoutedEvent> read_as_sglangs_arrays(const json& batch) {
   std::vector<RoutedEvent> all;
   for (const json& event : events_of(batch)) {

@@ -34,7 +34,7 @@ std::set<std::string> routes_of_the_server() {
   return all;
 }
 
-TEST(Openapi, TellsOfEveryRouteAndOfNoOther) {
+TEST(Openapi, ListsExactlyTheServersRoutes) {
   EXPECT_THAT(routes_of_the_document(), ::testing::ContainerEq(routes_of_the_server()));
 }
 
@@ -87,9 +87,9 @@ TEST(Openapi, ListsEveryErrorCode) {
   EXPECT_EQ(codes.get<std::vector<std::string>>(), expected);
 }
 
-// A browser sends Basic credentials for whichever page has asked, and they are taken for GET and
-// HEAD: no such route may do more than look.
-TEST(Routes, ThatAreOnlyReadAskForNoMoreThanReading) {
+// A browser sends Basic credentials for any page that asks, and the server accepts them for GET and
+// HEAD. Such routes may only read.
+TEST(Routes, GetAndHeadRequireAtMostRead) {
   for (const routes::Route& route : routes::table()) {
     const http::Method method = route.pattern.method;
     if (method != http::Method::get && method != http::Method::head) continue;
@@ -97,7 +97,7 @@ TEST(Routes, ThatAreOnlyReadAskForNoMoreThanReading) {
   }
 }
 
-TEST(StatusPage, AsksNobodyButItsServer) {
+TEST(StatusPage, LoadsNothingFromOtherServers) {
   const std::string page(assets::kStatusPage);
   EXPECT_THAT(page, ::testing::HasSubstr("<!doctype html>"));
   EXPECT_EQ(page.find("http://"), std::string::npos);

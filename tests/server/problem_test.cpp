@@ -12,7 +12,7 @@ struct Expected {
   unsigned status;
 };
 
-// Every code there is, with the status of the contract.
+// Every code, with its status in the contract.
 constexpr Expected kAll[] = {
     {ErrorCode::malformed, 400},
     {ErrorCode::unknown_field, 400},
@@ -66,7 +66,7 @@ constexpr Expected kAll[] = {
     {ErrorCode::internal, 500},
 };
 
-TEST(Status, IsThatOfTheContract) {
+TEST(Status, FollowsTheContract) {
   for (std::size_t i = 0; i < std::size(kAll); ++i) {
     SCOPED_TRACE(to_string(kAll[i].code));
     ASSERT_EQ(static_cast<std::size_t>(kAll[i].code), i) << "the table leaves out a code";
@@ -87,14 +87,14 @@ TEST(Problem, HasTheMembersOfTheStandardAndACode) {
   EXPECT_EQ(body["code"], "stale_generation");
 }
 
-TEST(Problem, SaysWhenToComeBack) {
+TEST(Problem, SetsRetryAfterFor429And503) {
   for (const Expected& one : kAll) {
     const bool says = problem({one.code, ""}).headers.find("Retry-After: ") != std::string::npos;
     EXPECT_EQ(says, one.status == 429 || one.status == 503) << to_string(one.code);
   }
 }
 
-TEST(Problem, QuotesWhatIsNoText) {
+TEST(Problem, EscapesInvalidText) {
   const auto response = problem({ErrorCode::malformed, "name is '\xff\x01\"'"});
   EXPECT_TRUE(nlohmann::json::accept(response.body)) << response.body;
 }

@@ -21,7 +21,7 @@ TEST(Query, ReadsNamedParameters) {
   EXPECT_TRUE(query.finish());
 }
 
-// Reads everything a route might, so that only what is wrong is refused.
+// Reads every parameter that a route might, so that only wrong ones are refused.
 Result<> read_all(std::string_view text) {
   Query query(text);
   query.number("n", {1, 10});
@@ -68,7 +68,7 @@ TEST(Query, WrongParametersAreNamed) {
   }
 }
 
-TEST(Query, APlusIsASpaceAsInForms) {
+TEST(Query, PlusIsASpace) {
   Query query("metadata=%7B%22a%22%3A+%22b%2Bc%22%7D");
   EXPECT_EQ(query.text("metadata"), "{\"a\": \"b+c\"}");
 }

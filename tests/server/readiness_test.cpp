@@ -20,25 +20,25 @@ class ReadinessTest : public testing::Test {
   UnmadeCaches unmade_;
 };
 
-TEST_F(ReadinessTest, IsThereWhileItServes) { EXPECT_EQ(why_not(Phase::serving), ""); }
+TEST_F(ReadinessTest, IsReadyWhileServing) { EXPECT_EQ(why_not(Phase::serving), ""); }
 
-TEST_F(ReadinessTest, IsNotThereBeforeAndAfter) {
+TEST_F(ReadinessTest, IsNotReadyBeforeOrAfterServing) {
   EXPECT_EQ(why_not(Phase::starting), "the server is starting");
   EXPECT_EQ(why_not(Phase::leaving), "the server is draining");
   EXPECT_EQ(why_not(Phase::draining), "the server is draining");
 }
 
-TEST_F(ReadinessTest, EndsWithALostDevice) {
+TEST_F(ReadinessTest, IsNotReadyWithALostDevice) {
   runtime_.lose("device 0 is lost: it fell off the bus");
   EXPECT_EQ(why_not(Phase::serving), "device 0 is lost: it fell off the bus");
 }
 
-TEST_F(ReadinessTest, EndsWithACacheThatCouldNotBeMadeAndIsThereWithIt) {
+TEST_F(ReadinessTest, IsNotReadyUntilEveryCacheIsMade) {
   unmade_.add({.name = "b", .why = {ErrorCode::no_capacity, "/private/path is full"}});
   unmade_.add({.name = "a", .why = {ErrorCode::unavailable, "not mounted"}});
   const std::string why = why_not(Phase::serving);
   EXPECT_NE(why.find("a (unavailable), b (no_capacity)"), std::string::npos) << why;
-  EXPECT_EQ(why.find("/private"), std::string::npos) << "whoever asks needs no token";
+  EXPECT_EQ(why.find("/private"), std::string::npos) << "the request needs no token";
   EXPECT_TRUE(unmade_.remove("a"));
   EXPECT_NE(why_not(Phase::serving), "");
   EXPECT_TRUE(unmade_.remove("b"));
@@ -46,7 +46,7 @@ TEST_F(ReadinessTest, EndsWithACacheThatCouldNotBeMadeAndIsThereWithIt) {
   EXPECT_EQ(why_not(Phase::serving), "");
 }
 
-// It may ask whether the server is ready before it brings its memory.
+// An engine may check readiness before it brings its memory.
 TEST_F(ReadinessTest, DoesNotWaitForAnEngine) {
   unmade_.add({.name = "a", .why = {ErrorCode::not_found, "no memory"}, .awaits_engine = true});
   EXPECT_EQ(why_not(Phase::serving), "");

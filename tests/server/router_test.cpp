@@ -63,7 +63,7 @@ TEST_F(RouterTest, DecodesParametersAndSurvivesAMove) {
   EXPECT_EQ(moved.parameters[2], "17");
 }
 
-TEST_F(RouterTest, HeadIsAnsweredByGetUnlessItHasItsOwn) {
+TEST_F(RouterTest, HeadUsesGetUnlessItHasItsOwnRoute) {
   EXPECT_EQ(found(Method::head, "/v1/caches"), 1);
   EXPECT_EQ(found(Method::head, "/v1/caches/x/keys/aa"), 6);
 }
@@ -80,7 +80,7 @@ TEST_F(RouterTest, ExplainsABrokenEncoding) {
   EXPECT_TRUE(router_.explain("/v1/caches/%zz").malformed);
 }
 
-TEST_F(RouterTest, ListsEachPathOnceAndSaysWhichWasFound) {
+TEST_F(RouterTest, ListsEachPathOnceAndReturnsItsIndex) {
   EXPECT_EQ(router_.paths().size(), 6u);
   EXPECT_EQ(router_.paths()[router_.find(Method::get, "/v1/caches/x")->path], "/v1/caches/{cache}");
   EXPECT_EQ(router_.paths()[router_.find(Method::put, "/v1/caches/x")->path], "/v1/caches/{cache}");

@@ -85,7 +85,7 @@ TEST(CommandLine, WrongFlagsAreNamed) {
   EXPECT_THAT(refusal_of({"--config", "/nowhere/c.json"}), HasSubstr("/nowhere/c.json"));
 }
 
-TEST(CommandLine, AnonymousServersStayOnLoopbackUnlessToldOtherwise) {
+TEST(CommandLine, AnonymousServersStayOnLoopbackUnlessAllowed) {
   for (const char* listen : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:0"}) {
     EXPECT_THAT(refusal_of({"--listen", listen}), HasSubstr("--allow-anonymous")) << listen;
     EXPECT_EQ(refusal_of({"--listen", listen, "--allow-anonymous"}), "taken") << listen;
@@ -96,7 +96,7 @@ TEST(CommandLine, AnonymousServersStayOnLoopbackUnlessToldOtherwise) {
   }
 }
 
-TEST(CommandLine, ACertificateAndItsKeyComeTogether) {
+TEST(CommandLine, TlsNeedsBothCertificateAndKey) {
   EXPECT_THAT(refusal_of({"--tls-cert", "c"}), HasSubstr("tls_key"));
   EXPECT_THAT(refusal_of({"--tls-key", "k"}), HasSubstr("tls_cert"));
   EXPECT_THAT(refusal_of({"--tls-client-ca", "a"}), HasSubstr("tls_cert"));
@@ -105,7 +105,7 @@ TEST(CommandLine, ACertificateAndItsKeyComeTogether) {
   EXPECT_EQ(settings.tls.key, "k");
 }
 
-TEST(CommandLine, HelpTellsOfEveryFlag) {
+TEST(CommandLine, HelpListsTheFlags) {
   const auto read = run({"--help"});
   ASSERT_TRUE(read);
   const std::string text = std::get<PrintAndExit>(*read).text;
@@ -120,18 +120,18 @@ json listed_settings() {
   return json::parse(std::get<PrintAndExit>(*read).text);
 }
 
-TEST(ListSettings, TellsOfEveryFieldOnce) {
+TEST(ListSettings, ListsEveryFieldOnce) {
   const json list = listed_settings();
   for (const FieldNote& note : setting_notes()) {
-    int told = 0;
+    int listed = 0;
     for (const json& row : list) {
-      if (stands_for(row.at("field").get<std::string>(), note.path)) ++told;
+      if (stands_for(row.at("field").get<std::string>(), note.path)) ++listed;
     }
-    EXPECT_EQ(told, 1) << note.path;
+    EXPECT_EQ(listed, 1) << note.path;
   }
 }
 
-TEST(ListSettings, TellsTheDefaultsThatTheReaderHas) {
+TEST(ListSettings, ShowsTheReadersDefaults) {
   for (const json& row : listed_settings()) {
     const auto field = row.at("field").get<std::string>();
     const auto notes = setting_notes();
@@ -143,7 +143,7 @@ TEST(ListSettings, TellsTheDefaultsThatTheReaderHas) {
   }
 }
 
-TEST(ListSettings, SaysWhatASettingTakes) {
+TEST(ListSettings, ShowsTheValuesOfASetting) {
   const json list = listed_settings();
   const auto takes = [&](const char* field) -> std::string {
     for (const json& row : list) {
@@ -164,7 +164,7 @@ TEST(ListSettings, AWordInCapitalsStandsForAnyName) {
   EXPECT_FALSE(stands_for("a.b", "a.c"));
 }
 
-TEST(Environment, SetsWhatTheFlagOfThatNameSets) {
+TEST(Environment, SetsTheSameFieldsAsFlags) {
   const Settings settings = settings_of({}, {"PATH=/bin", "CAIRN_LISTEN=[::1]:0", "CAIRN_THREADS=3",
                                              "CAIRN_MAX_LEASE_MS=5", "CAIRN_DATA_DIR=a=b"});
   EXPECT_EQ(settings.listen.host, "::1");
@@ -173,23 +173,23 @@ TEST(Environment, SetsWhatTheFlagOfThatNameSets) {
   EXPECT_EQ(settings.data_dir, "a=b");
 }
 
-TEST(Environment, FlagsWinOverIt) {
+TEST(Environment, FlagsOverrideIt) {
   EXPECT_EQ(settings_of({"--threads", "4"}, {"CAIRN_THREADS=3"}).http.threads, 4u);
 }
 
-TEST(Environment, IsNamedInARefusal) {
+TEST(Environment, RefusalNamesTheVariable) {
   EXPECT_THAT(refusal_of({}, {"CAIRN_THREADS=0"}), StartsWith("CAIRN_THREADS: threads is 0"));
   EXPECT_THAT(refusal_of({}, {"CAIRN_CONFIG=/nowhere/c.json"}),
               StartsWith("CAIRN_CONFIG: '/nowhere/c.json'"));
 }
 
-TEST(Environment, IsNotReadWhereItIsEmptyOrOfAnotherName) {
+TEST(Environment, IgnoresEmptyAndForeignVariables) {
   const Settings settings = settings_of(
       {}, {"CAIRN_THREADS=", "CAIRN_PORT=tcp://10.0.0.1:80", "CAIRN_TOKEN=9", "THREADS=9"});
   EXPECT_EQ(settings.http.threads, 1u);
 }
 
-TEST(Environment, IsRefusedWhereItLooksLikeASettingAndIsNone) {
+TEST(Environment, RefusesMistypedVariables) {
   EXPECT_THAT(refusal_of({}, {"CAIRN_THREADS_X=9"}), StartsWith("CAIRN_THREADS_X: "));
   EXPECT_THAT(refusal_of({}, {"CAIRN_THREAD=9"}), StartsWith("CAIRN_THREAD: "));
 }
@@ -204,7 +204,7 @@ class ConfigFile : public ::testing::Test {
   fakes::TempDir dir_;
 };
 
-TEST_F(ConfigFile, FlagsWinOverIt) {
+TEST_F(ConfigFile, FlagsOverrideIt) {
   const std::string path = write(R"({"threads": 2, "http": {"max_connections": 9}, "caches": []})");
   const Settings settings = settings_of({"--config", path.c_str(), "--threads", "4"});
   EXPECT_EQ(settings.http.threads, 4u);
@@ -212,7 +212,7 @@ TEST_F(ConfigFile, FlagsWinOverIt) {
   EXPECT_TRUE(settings.caches.empty());
 }
 
-TEST_F(ConfigFile, TheEnvironmentWinsOverIt) {
+TEST_F(ConfigFile, EnvironmentOverridesIt) {
   const std::string variable =
       "CAIRN_CONFIG=" + write(R"({"threads": 2, "http": {"max_connections": 9}})");
   const Settings settings = settings_of({}, {variable.c_str(), "CAIRN_THREADS=4"});
@@ -220,14 +220,14 @@ TEST_F(ConfigFile, TheEnvironmentWinsOverIt) {
   EXPECT_EQ(settings.http.max_connections, 9u);
 }
 
-TEST_F(ConfigFile, NamesItselfInARefusal) {
+TEST_F(ConfigFile, RefusalNamesTheFile) {
   const std::string path = write(R"({"threads": "2"})");
   const std::string refusal = refusal_of({"--config", path.c_str()});
   EXPECT_THAT(refusal, HasSubstr(path));
   EXPECT_THAT(refusal, HasSubstr("threads"));
 }
 
-TEST_F(ConfigFile, APeersTokenIsTheFirstLineOfItsFileWithoutTheWhiteSpaceAroundIt) {
+TEST_F(ConfigFile, PeerTokenIsTheTrimmedFirstLineOfItsFile) {
   const std::string path = write(
       json{{"shared", {{"peer", {{"token_file", (dir_.path() / "token").string()}}}}}}.dump());
   const auto holds = [this](std::string_view text) {
@@ -241,16 +241,16 @@ TEST_F(ConfigFile, APeersTokenIsTheFirstLineOfItsFileWithoutTheWhiteSpaceAroundI
   EXPECT_THAT(refusal, Not(HasSubstr("secret")));
 }
 
-TEST_F(ConfigFile, MustBeAnObjectOfJson) {
+TEST_F(ConfigFile, MustBeAJsonObject) {
   EXPECT_THAT(refusal_of({"--config", write("{").c_str()}), HasSubstr("byte"));
   EXPECT_THAT(refusal_of({"--config", write("[]").c_str()}), HasSubstr("no object"));
   EXPECT_THAT(refusal_of({"--config", write(R"({"http": 3})").c_str(), "--max-connections", "1"}),
               HasSubstr("http"));
 }
 
-// A flag whose section, or a section around that, is no object in the file once ended the server
-// with an exception of the JSON library.
-TEST_F(ConfigFile, ASectionThatIsNoObjectIsRefusedByNameWhateverFlagWritesIntoIt) {
+// Regression: if a flag's section, or a section around it, was no object in the file, the JSON
+// library threw and the server ended.
+TEST_F(ConfigFile, RefusalNamesASectionThatIsNoObject) {
   int tried = 0;
   for (const json& row : listed_settings()) {
     const auto field = row.at("field").get<std::string>();
@@ -292,7 +292,7 @@ TEST(Settings, ReadsPressureAndCaches) {
   EXPECT_EQ(settings->caches[0].name, "a");
 }
 
-TEST(Settings, ReadsWhatToRestore) {
+TEST(Settings, ReadsTheRestoreList) {
   const auto settings = read_settings(R"({"restore": ["c=s", "c=./f", "/a=b/f"]})");
   ASSERT_TRUE(settings) << settings.error().detail;
   ASSERT_EQ(settings->restore.size(), 3u);
@@ -310,7 +310,7 @@ TEST(Settings, ReadsWhatToRestore) {
   }
 }
 
-TEST(Settings, ReadsTheFormsOfCopiesThatCalibrationPrints) {
+TEST(Settings, ReadsTheCopyFormsOfCalibration) {
   const auto settings = read_settings(R"({"transfers": {"copy_forms": {
       "store": {"batch_least_pieces": 2, "kernel_least_pieces": 9, "kernel_most_piece_bytes": 77,
                 "rows_least_rows": 5}}}})");
@@ -321,7 +321,7 @@ TEST(Settings, ReadsTheFormsOfCopiesThatCalibrationPrints) {
   EXPECT_EQ(forms.device, CopyThresholds{}.device);
 }
 
-TEST(Settings, ReadsWhoseSocketsOfOtherServersAreAsked) {
+TEST(Settings, ReadsTheUnixUsersOfPeers) {
   const auto settings = read_settings(
       R"({"shared": {"url": "redis://a", "peer": {"unix_users": ["root", "4711"], "ca": "/ca"}}})");
   ASSERT_TRUE(settings) << settings.error().detail;
@@ -387,7 +387,7 @@ TEST(Settings, WrongFieldsAreNamed) {
   }
 }
 
-TEST(DiskSettings, EveryFieldIsTaken) {
+TEST(DiskSettings, ReadsEveryField) {
   const auto read = read_settings(R"({"disk": {
       "engine": "threads", "depth": 32, "piece_bytes": 65536, "folders": ["/a", "/b"],
       "direct": false, "checksums": false, "replace_other_shape": true,
@@ -412,7 +412,7 @@ TEST(DiskSettings, EveryFieldIsTaken) {
   EXPECT_EQ(read->crash_at, "commit.noted:2");
 }
 
-TEST(DiskSettings, FlagsAndDefaults) {
+TEST(DiskSettings, ReadsFlagsAndDefaults) {
   const Settings defaults = settings_of({});
   EXPECT_EQ(defaults.disk_engine, DiskEngine::automatic);
   EXPECT_TRUE(defaults.uring.register_buffers);
@@ -441,13 +441,13 @@ class DataDirectory : public ::testing::Test {
   fakes::TempDir temp_;
 };
 
-TEST_F(DataDirectory, IsMadeAndHeldByOneAtATime) {
+TEST_F(DataDirectory, IsMadeAndHeldByOneServer) {
   const auto path = temp_.path() / "a" / "b";
   {
     const auto first = open(path);
     ASSERT_TRUE(first) << first.error().detail;
     EXPECT_TRUE(std::filesystem::is_directory(path));
-    // Also where somebody has removed its lock.
+    // Also if its lock file was removed.
     for (const char* removed : {"none", "lock"}) {
       std::filesystem::remove(path / removed);
       const auto second = open(path);
@@ -459,7 +459,7 @@ TEST_F(DataDirectory, IsMadeAndHeldByOneAtATime) {
   EXPECT_TRUE(open(path));
 }
 
-TEST_F(DataDirectory, ThatCannotBeMadeIsNamed) {
+TEST_F(DataDirectory, RefusalNamesADirectoryThatCannotBeMade) {
   std::ofstream(temp_.path() / "file") << "x";
   const auto opened = open(temp_.path() / "file" / "d");
   ASSERT_FALSE(opened);

@@ -12,8 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The queue's thread is held until all of them are in: else a slow machine runs the first one added
-// before the others are known.
+// The queue's thread is held until all entries are added. Otherwise a slow machine runs the first
+// one before the others are added.
 TEST(TimerQueue, RunsInTheOrderOfTheTimes) {
   std::vector<int> order;
   std::promise<void> all_added;
@@ -32,7 +32,7 @@ TEST(TimerQueue, RunsInTheOrderOfTheTimes) {
   EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 3));
 }
 
-TEST(TimerQueue, DoesNotRunWhatWasCancelled) {
+TEST(TimerQueue, DoesNotRunCancelledEntries) {
   TimerQueue timers(10);
   bool ran = false;
   const auto ticket = timers.add(steady_clock::now() + std::chrono::hours(1), [&] { ran = true; });
@@ -49,7 +49,7 @@ TEST(TimerQueue, IsBounded) {
   EXPECT_FALSE(timers.add(later, [] {}));
 }
 
-TEST(TimerQueue, FlushRunsWhatIsNotYetDue) {
+TEST(TimerQueue, FlushRunsEntriesBeforeTheirTime) {
   TimerQueue timers(10);
   int ran = 0;
   ASSERT_TRUE(timers.add(steady_clock::now() + std::chrono::hours(1), [&] { ++ran; }));
@@ -58,7 +58,8 @@ TEST(TimerQueue, FlushRunsWhatIsNotYetDue) {
   EXPECT_EQ(ran, 1);
 }
 
-// The thread slept on: whether the new entry is the first was asked before it was in.
+// Regression: the thread slept on, because the queue checked for a new first entry before it added
+// it.
 TEST(TimerQueue, WakesItsThreadForTheFirstEntry) {
   for (int i = 0; i < 20; ++i) {
     std::promise<void> idle;
@@ -66,8 +67,7 @@ TEST(TimerQueue, WakesItsThreadForTheFirstEntry) {
     TimerQueue timers(10);
     ASSERT_TRUE(timers.add(steady_clock::now(), [&] { idle.set_value(); }));
     idle.get_future().wait();
-    // Long enough, mostly, for the thread to sleep; where it does not, the test proves less but
-    // passes.
+    // This is usually long enough for the thread to sleep. If not, the test proves less but passes.
     std::this_thread::yield();
     ASSERT_TRUE(timers.add(steady_clock::now() + milliseconds(1), [&] { done.set_value(); }));
     done.get_future().wait();

@@ -38,7 +38,7 @@ TEST(TokenKeys, TakeEveryTokenOfThirtyTwoBits) {
                           "0c6ddd36fe935db06fa179fc22d472b7fb718ca359a61b627499a543d82acf29"));
 }
 
-TEST(TokenKeys, APartOfAPageHasNone) {
+TEST(TokenKeys, PartialPageHasNoKey) {
   const std::vector<std::uint32_t> tokens = {1, 2, 3};
   EXPECT_THAT(keys_of({.tokens = tokens, .page_size = 4, .salt = {}}), ElementsAre());
 }

@@ -25,7 +25,7 @@ class TrafficHistoryTest : public ::testing::Test {
   TrafficHistory history_{clock_};
 };
 
-TEST_F(TrafficHistoryTest, ASampleIsWhatWasCountedSinceTheOneBefore) {
+TEST_F(TrafficHistoryTest, SampleCountsSinceTheOneBefore) {
   EXPECT_FALSE(history_.is_due());
   clock_.advance(TrafficHistory::kPeriod);
   EXPECT_TRUE(history_.is_due());
@@ -49,7 +49,7 @@ TEST_F(TrafficHistoryTest, ASampleIsWhatWasCountedSinceTheOneBefore) {
   EXPECT_EQ(second.duration_ms, 5'000U);
 }
 
-TEST_F(TrafficHistoryTest, ACacheThatGoesTakesNothingOffAndOneThatComesAddsWhatItCounted) {
+TEST_F(TrafficHistoryTest, DeletedCacheSubtractsNothingAndNewCacheAdds) {
   add({.caches = {cache(1, 100, 50), cache(2, 30, 30)}});
   add({.caches = {cache(1, 101, 51)}});
   add({.caches = {cache(1, 101, 51), cache(3, 4, 1)}});
@@ -59,7 +59,7 @@ TEST_F(TrafficHistoryTest, ACacheThatGoesTakesNothingOffAndOneThatComesAddsWhatI
   EXPECT_EQ(all()[2].found_blocks, 1U);
 }
 
-TEST_F(TrafficHistoryTest, KeepsAnHourAndTellsWhatIsNew) {
+TEST_F(TrafficHistoryTest, KeepsAnHourAndReturnsNewSamples) {
   for (std::size_t i = 0; i < TrafficHistory::kMostSamples + 3; ++i) add({.requests = i});
   const auto kept = all();
   ASSERT_EQ(kept.size(), TrafficHistory::kMostSamples);
@@ -68,7 +68,7 @@ TEST_F(TrafficHistoryTest, KeepsAnHourAndTellsWhatIsNew) {
   EXPECT_TRUE(history_.after(kept.back().number).empty());
 }
 
-// So that a page which was open meanwhile goes on.
+// A page that stays open over the restart continues.
 TEST_F(TrafficHistoryTest, NumbersRiseOverARestart) {
   for (int i = 0; i < 10; ++i) add({});
   const std::uint64_t last = all().back().number;

@@ -30,7 +30,7 @@ class TransferWaitsTest : public ::testing::Test {
     rig_.scheduler.reset();
   }
 
-  // Goes on until the gate is opened.
+  // The transfer runs until the gate opens.
   TransferId begin(std::uint64_t key) {
     gate_->close();
     const auto id = cache_->transfer({.keys = keys(key, 1), .to = Tier::disk}).value();
@@ -52,7 +52,7 @@ class TransferWaitsTest : public ::testing::Test {
   std::optional<TransferWaits> waits_{*rig_.manager};
 };
 
-TEST_F(TransferWaitsTest, AnswersAtOnceAndKeepsNoTimerWhereTheTransferHasEnded) {
+TEST_F(TransferWaitsTest, AnswersAtOnceIfTheTransferHasEnded) {
   const TransferId id = begin(1);
   end();
   for (std::size_t n = 1; n <= TransferWaits::kMaxWaits + 1; ++n) {
@@ -61,7 +61,7 @@ TEST_F(TransferWaitsTest, AnswersAtOnceAndKeepsNoTimerWhereTheTransferHasEnded) 
   }
 }
 
-TEST_F(TransferWaitsTest, KeepsNoTimerOfATransferThatEndsBeforeTheWaitDoes) {
+TEST_F(TransferWaitsTest, EndedTransferFreesItsTimers) {
   const TransferId first = begin(1);
   for (std::size_t n = 0; n < TransferWaits::kMaxWaits; ++n) ASSERT_TRUE(wait(first)) << n;
   EXPECT_EQ(wait(first).error().code, ErrorCode::queue_full);
@@ -75,7 +75,7 @@ TEST_F(TransferWaitsTest, KeepsNoTimerOfATransferThatEndsBeforeTheWaitDoes) {
   EXPECT_EQ(answered_, 2 * TransferWaits::kMaxWaits);
 }
 
-TEST_F(TransferWaitsTest, AnswersOnceWhereItIsFlushedBeforeTheTransferEnds) {
+TEST_F(TransferWaitsTest, FlushAnswersOnlyOnce) {
   ASSERT_TRUE(wait(begin(1)));
   waits_->flush();
   EXPECT_EQ(answered_, 1u);
@@ -83,12 +83,12 @@ TEST_F(TransferWaitsTest, AnswersOnceWhereItIsFlushedBeforeTheTransferEnds) {
   EXPECT_EQ(answered_, 1u);
 }
 
-TEST_F(TransferWaitsTest, KnowsNoTransferThatIsNone) {
+TEST_F(TransferWaitsTest, RefusesUnknownTransfers) {
   EXPECT_EQ(wait(TransferId{99}).error().code, ErrorCode::unknown_transfer);
   EXPECT_EQ(answered_, 0u);
 }
 
-TEST_F(TransferWaitsTest, IsOutlivedByTheTransfersItWaitsFor) {
+TEST_F(TransferWaitsTest, MayEndBeforeItsTransfers) {
   ASSERT_TRUE(wait(begin(1)));
   waits_.reset();
   end();

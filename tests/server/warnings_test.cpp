@@ -48,7 +48,7 @@ class Warnings : public ::testing::Test {
   WarningLog warnings_{*log_};
 };
 
-TEST_F(Warnings, AreToldWhenTheyBeginAndWhenTheyEnd) {
+TEST_F(Warnings, ReportsBeginAndEnd) {
   warnings_.look({});
   EXPECT_THAT(lines(), IsEmpty());
   warnings_.look({node("a:1", "no connection")});
@@ -63,14 +63,14 @@ TEST_F(Warnings, AreToldWhenTheyBeginAndWhenTheyEnd) {
   EXPECT_EQ(lines().size(), 3u);
 }
 
-TEST_F(Warnings, OfSeveralSubjectsAreToldEach) {
+TEST_F(Warnings, EachSubjectIsReported) {
   warnings_.look({node("a:1", "x"), node("b:1", "x")});
   warnings_.look({node("b:1", "x"), node("c:1", "x")});
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("what=a:1"), HasSubstr("what=b:1"),
                                    HasSubstr("what=c:1"), HasSubstr("again")));
 }
 
-TEST_F(Warnings, ThatComeAndGoDoNotFloodTheLog) {
+TEST_F(Warnings, RepeatedWarningsDoNotFloodTheLog) {
   for (int i = 0; i < 1'000; ++i) {
     warnings_.look({node("a:1", "x")});
     warnings_.look({});
@@ -78,7 +78,7 @@ TEST_F(Warnings, ThatComeAndGoDoNotFloodTheLog) {
   EXPECT_LE(lines().size(), 2 * LogRate{}.burst);
 }
 
-TEST_F(Warnings, HaveTheKindsOfTheDocument) {
+TEST_F(Warnings, KindsMatchTheDocument) {
   const json document = json::parse(assets::kOpenapi);
   const json kinds =
       document.at(json::json_pointer("/components/schemas/System/properties/warnings/items/"

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-TEST(Caller, MayDoWhatItsRoleAndTheLesserOnesMay) {
+TEST(Caller, RoleIncludesLesserRoles) {
   const Caller writer({.name = "w", .role = Role::write});
   EXPECT_TRUE(writer.may(Role::none));
   EXPECT_TRUE(writer.may(Role::read));
@@ -15,7 +15,7 @@ TEST(Caller, MayDoWhatItsRoleAndTheLesserOnesMay) {
   EXPECT_FALSE(writer.may(Role::admin));
 }
 
-TEST(Caller, OfANarrowRoleMayDoNothingElse) {
+TEST(Caller, NarrowRoleAllowsNothingElse) {
   for (const Role narrow : {Role::metrics, Role::peer}) {
     const Caller caller({.name = "n", .role = narrow});
     for (const Role asked :
@@ -28,7 +28,7 @@ TEST(Caller, OfANarrowRoleMayDoNothingElse) {
   EXPECT_TRUE(reader.may(Role::peer));
 }
 
-TEST(Caller, TouchesItsCachesOrEveryOne) {
+TEST(Caller, TouchesOnlyItsCachesIfConfined) {
   const Caller confined({.name = "c", .role = Role::read, .caches = {"a", "b"}});
   EXPECT_TRUE(confined.is_confined());
   EXPECT_TRUE(confined.may_touch("a"));
@@ -39,8 +39,8 @@ TEST(Caller, TouchesItsCachesOrEveryOne) {
   EXPECT_TRUE(free.may_touch("anything"));
 }
 
-// Over any stretch of time no more than a second's requests and the rate go through.
-TEST(Caller, TakesItsRateAndASecondsWorthAtOnce) {
+// Within any period at most one second's requests and the rate go through.
+TEST(Caller, AllowsItsRateAndABurstOfOneSecond) {
   fakes::ManualClock clock;
   const Caller caller({.name = "c", .role = Role::read, .requests_per_s = 10});
   int taken = 0;
@@ -54,10 +54,10 @@ TEST(Caller, TakesItsRateAndASecondsWorthAtOnce) {
   clock.advance_ms(3'600'000);
   taken = 0;
   for (int i = 0; i < 100; ++i) taken += caller.take_request(clock.now());
-  EXPECT_EQ(taken, 10) << "what was not used does not pile up";
+  EXPECT_EQ(taken, 10) << "unused requests do not accumulate";
 }
 
-TEST(Caller, WithoutARateTakesEveryRequest) {
+TEST(Caller, TakesEveryRequestWithoutARate) {
   const Caller caller({.name = "c", .role = Role::read});
   for (int i = 0; i < 100'000; ++i) ASSERT_TRUE(caller.take_request({}));
 }

@@ -27,7 +27,7 @@ TEST(TokenHash, IsTheSha256InHex) {
   EXPECT_EQ(*hash, kHash);
 }
 
-TEST(TokenHash, RefusesATokenThatCouldBeGuessed) {
+TEST(TokenHash, RefusesAShortToken) {
   EXPECT_FALSE(token_hash(""));
   EXPECT_FALSE(token_hash(std::string(kMinTokenBytes - 1, 'x')));
   EXPECT_TRUE(token_hash(std::string(kMinTokenBytes, 'x')));
@@ -47,7 +47,7 @@ TEST(TokenSet, FindsATokenAndNoOther) {
   }
 }
 
-TEST(TokenSet, RefusesAWrongFileByTheFieldsName) {
+TEST(TokenSet, NamesTheWrongFieldOfAFile) {
   struct Case {
     std::string text;
     const char* names;
@@ -98,7 +98,7 @@ class GateTest : public ::testing::Test {
   const std::string bearer_ = std::string("Bearer ") + kToken;
 };
 
-TEST_F(GateTest, ReadsTheFieldInAnyCaseAndRefusesAnythingElse) {
+TEST_F(GateTest, AcceptsOnlyABearerTokenInAnyCase) {
   write(file_of(token_of()));
   const auto gate = open();
   for (const std::string& right :
@@ -116,7 +116,7 @@ TEST_F(GateTest, ReadsTheFieldInAnyCaseAndRefusesAnythingElse) {
   }
 }
 
-TEST_F(GateTest, TakesWhatABrowserSendsOnlyForLooking) {
+TEST_F(GateTest, AcceptsBasicCredentialsOnlyForReading) {
   write(file_of(token_of()));
   const auto gate = open();
   // printf 'me:correct-horse-battery-staple' | base64
@@ -128,7 +128,7 @@ TEST_F(GateTest, TakesWhatABrowserSendsOnlyForLooking) {
   }
 }
 
-TEST_F(GateTest, KnowsWhoseTokenWasPresentedAlsoWhereItIsRefused) {
+TEST_F(GateTest, KnowsTheCallerOfARefusedRequest) {
   write(file_of(token_of()));
   const auto gate = open();
   http::RequestHead head;
@@ -144,7 +144,7 @@ TEST_F(GateTest, KnowsWhoseTokenWasPresentedAlsoWhereItIsRefused) {
   }
 }
 
-TEST_F(GateTest, RefusesPaddingThatIsMoreThanTheBytesOrStandsBeforeThem) {
+TEST_F(GateTest, RefusesWrongBase64Padding) {
   write(file_of(token_of()));
   const auto gate = open();
   for (const std::string& wrong :
@@ -160,7 +160,7 @@ TEST_F(GateTest, RefusesPaddingThatIsMoreThanTheBytesOrStandsBeforeThem) {
   }
 }
 
-TEST_F(GateTest, SaysWhenATokensRateIsUsedUp) {
+TEST_F(GateTest, RefusesRequestsOverATokensRate) {
   write(file_of(token_of(R"("role": "read", "requests_per_s": 2)")));
   const auto gate = open();
   EXPECT_TRUE(admit(*gate, bearer_));
@@ -172,7 +172,7 @@ TEST_F(GateTest, SaysWhenATokensRateIsUsedUp) {
   EXPECT_TRUE(admit(*gate, bearer_));
 }
 
-TEST_F(GateTest, KeepsItsTokensWhereTheNewFileIsBroken) {
+TEST_F(GateTest, KeepsItsTokensIfTheNewFileIsBroken) {
   write(file_of(token_of()));
   const auto gate = open();
   write("{");
@@ -185,8 +185,8 @@ TEST_F(GateTest, KeepsItsTokensWhereTheNewFileIsBroken) {
   EXPECT_FALSE(admit(*gate, bearer_));
 }
 
-// As what outlives a request asks again.
-TEST_F(GateTest, TellsWhoHasATokenNow) {
+// Work that outlives its request checks its token again.
+TEST_F(GateTest, ReturnsTheCurrentCallerOfAToken) {
   write(file_of(token_of()));
   const auto gate = open();
   const std::uint64_t first = gate->generation();
@@ -205,7 +205,7 @@ TEST_F(GateTest, TellsWhoHasATokenNow) {
   EXPECT_EQ(gate->now(*caller), nullptr);
 }
 
-TEST_F(GateTest, BoundsTheLeasesOfATokenAlsoWhereItsEntryDoesNot) {
+TEST_F(GateTest, BoundsTheLeasesOfEveryToken) {
   write(file_of(token_of()));
   EXPECT_EQ((*admit(*open(), bearer_))->pins()->limit(), kMaxLeasedBlocks);
   auto gate = Gate::open(path_, clock_, 7);
@@ -219,7 +219,7 @@ TEST_F(GateTest, BoundsTheLeasesOfATokenAlsoWhereItsEntryDoesNot) {
   EXPECT_EQ((*admit(**gate, bearer_))->pins()->used(), 3u) << "its leases are still there";
 }
 
-TEST_F(GateTest, KeepsWhatATokenHasUsedOfItsBlocksWhenTheFileIsReadAgain) {
+TEST_F(GateTest, ReloadKeepsTheUsedBlocksOfAToken) {
   write(file_of(token_of(R"("role": "write", "max_blocks": {"pinned": 2})")));
   const auto gate = open();
   const auto quota = (*admit(*gate, bearer_))->quota();

@@ -14,7 +14,7 @@ struct Asked {
   bool over_unix = false;
 };
 
-// The code of the refusal; empty where there is none.
+// The code of the refusal; empty if the request is accepted.
 std::string refusal(const SiteGate& gate, const Asked& asked) {
   http::ConnectionEnds ends{.local_address = "192.0.2.7", .remote = "192.0.2.9:4711"};
   if (asked.over_unix) ends = {.remote = "unix", .uid = 0};
@@ -32,7 +32,7 @@ std::string refusal_of_host(const SiteGate& gate, const std::string& host) {
   return refusal(gate, {.host = host});
 }
 
-TEST(SiteGate, KnowsLoopbackNamesAndTheAddressThatWasAsked) {
+TEST(SiteGate, AcceptsLoopbackNamesAndItsOwnAddress) {
   const SiteGate gate({});
   for (const char* own : {"localhost", "LOCALHOST:80", "localhost.", "127.0.0.1", "127.0.0.1:7070",
                           "127.255.3.1", "[::1]", "[::1]:7070", "192.0.2.7", "192.0.2.7:8080"}) {
@@ -40,7 +40,7 @@ TEST(SiteGate, KnowsLoopbackNamesAndTheAddressThatWasAsked) {
   }
 }
 
-TEST(SiteGate, RefusesNamesThatAnybodyMayPointHere) {
+TEST(SiteGate, RefusesUnknownHosts) {
   const SiteGate gate({});
   for (const char* foreign :
        {"", "evil.example", "evil.example:7070", "localhost.evil.example", "127.0.0.1.evil.example",
@@ -51,7 +51,7 @@ TEST(SiteGate, RefusesNamesThatAnybodyMayPointHere) {
   EXPECT_EQ(refusal_of_host(gate, std::string(10'000, 'a')), "unknown_host");
 }
 
-TEST(SiteGate, RefusesAsMalformedWhatIsNoHost) {
+TEST(SiteGate, RefusesMalformedHosts) {
   for (const bool over_unix : {false, true}) {
     for (const char* wrong : {"x@localhost", "local host", "localhost/x", "a?b", "h\xc3\xb6st"}) {
       EXPECT_EQ(refusal(SiteGate({"*"}), {.host = wrong, .over_unix = over_unix}), "malformed")
@@ -60,7 +60,7 @@ TEST(SiteGate, RefusesAsMalformedWhatIsNoHost) {
   }
 }
 
-TEST(SiteGate, KnowsTheNamesThatItIsGiven) {
+TEST(SiteGate, AcceptsConfiguredNames) {
   const SiteGate gate({"cairn", "*.cache.example", "2001:db8::1"});
   for (const char* own :
        {"cairn:7070", "Cairn", "a.cache.example", "b.a.cache.example:1", "[2001:DB8:0::1]:7070"}) {
@@ -72,13 +72,13 @@ TEST(SiteGate, KnowsTheNamesThatItIsGiven) {
   EXPECT_EQ(refusal_of_host(SiteGate({"*"}), "whatever.example"), "");
 }
 
-TEST(SiteGate, LetsUnixSocketsAndOldClientsCallItWhatTheyLike) {
+TEST(SiteGate, AcceptsAnyHostFromUnixSocketsAndNoneFromOldClients) {
   const SiteGate gate({});
   EXPECT_EQ(refusal(gate, {.host = "evil.example", .over_unix = true}), "");
   EXPECT_EQ(refusal(gate, {.method = http::Method::post, .host = std::nullopt}), "");
 }
 
-TEST(SiteGate, LetsOnlyPagesOfItsOwnOriginChangeAnything) {
+TEST(SiteGate, AllowsChangesOnlyFromItsOwnOrigin) {
   const SiteGate gate({"cairn.example"});
   struct Case {
     const char* host;
@@ -109,11 +109,12 @@ TEST(SiteGate, LetsOnlyPagesOfItsOwnOriginChangeAnything) {
                 one.own ? "" : "cross_site")
           << one.host << " from " << one.origin;
     }
-    EXPECT_EQ(refusal(gate, {.host = one.host, .origin = one.origin}), "") << "looking is free";
+    EXPECT_EQ(refusal(gate, {.host = one.host, .origin = one.origin}), "")
+        << "reading is always allowed";
   }
 }
 
-TEST(SiteGate, BelievesWhatABrowserSaysOfTheSite) {
+TEST(SiteGate, ChecksSecFetchSite) {
   const SiteGate gate({});
   for (const char* foreign : {"cross-site", "same-site", "whatever"}) {
     EXPECT_EQ(refusal(gate, {.method = http::Method::post, .sec_fetch_site = foreign}),

@@ -1,4 +1,4 @@
-// What strangers may do to the sockets that events are published on, and what clients are sent.
+// Checks what clients receive from the sockets that publish events, and how these treat bad peers.
 #include "server/events/zmtp_server.hpp"
 
 #include <gmock/gmock.h>
@@ -59,12 +59,12 @@ class Stranger {
     std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
     EXPECT_EQ(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
-  // As much as there is room for; false where the server has closed.
+  // Sends as much as fits. Returns false if the server has closed.
   bool send(std::string_view bytes) {
     const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent >= 0 || errno == EAGAIN;
   }
-  // What has come of whole messages, its own greeting and READY not counted.
+  // The new whole messages, without the server's greeting and READY.
   std::vector<Message> messages(std::size_t most_bytes = SIZE_MAX) {
     take(most_bytes);
     std::vector<Message> whole;
@@ -119,7 +119,7 @@ class Stranger {
 
   FileDescriptor fd_;
   std::string bytes_;
-  std::size_t begin_ = 0;  // of what was not told yet
+  std::size_t begin_ = 0;  // of the bytes that messages() has not returned yet
   std::vector<std::string> commands_;
   bool closed_ = false;
 };
@@ -161,7 +161,7 @@ class ZmtpServerTest : public ::testing::Test {
   std::unique_ptr<ZmtpServer> server_;
 };
 
-TEST_F(ZmtpServerTest, ASubscriberIsSentWhatItAskedForFromThenOn) {
+TEST_F(ZmtpServerTest, SubscriberReceivesOnlyLaterEventsOfItsTopics) {
   serve(ZmtpServer::Kind::publish);
   publish("kv@a", "before");
   Stranger client = join("SUB");
@@ -181,7 +181,7 @@ TEST_F(ZmtpServerTest, ASubscriberIsSentWhatItAskedForFromThenOn) {
   EXPECT_THAT(client.messages(), ElementsAre(ElementsAre("kv@b", number_bytes(5), "by a command")));
 }
 
-TEST_F(ZmtpServerTest, AReplayHasItsBatchesAndAnEnd) {
+TEST_F(ZmtpServerTest, ReplaySendsItsBatchesAndAnEnd) {
   serve(ZmtpServer::Kind::replay);
   for (const char* payload : {"a", "b", "c"}) publish("kv", payload);
   for (const char* type : {"DEALER", "REQ", "ROUTER"}) {
@@ -195,7 +195,7 @@ TEST_F(ZmtpServerTest, AReplayHasItsBatchesAndAnEnd) {
   }
 }
 
-TEST_F(ZmtpServerTest, AReplayThatIsReadSlowlyHasNoHole) {
+TEST_F(ZmtpServerTest, SlowlyReadReplayHasNoGap) {
   serve(ZmtpServer::Kind::replay);
   constexpr std::size_t kBatches = 2'500;
   for (std::size_t n = 0; n < kBatches; ++n) publish("kv", std::string(10'000, 'x'));
@@ -213,7 +213,7 @@ TEST_F(ZmtpServerTest, AReplayThatIsReadSlowlyHasNoHole) {
   for (std::size_t n = 0; n < kBatches; ++n) EXPECT_EQ(numbers[n], number_bytes(n));
 }
 
-TEST_F(ZmtpServerTest, AReplayThatNobodyReadsIsGivenUpAndOthersAreServedMeanwhile) {
+TEST_F(ZmtpServerTest, UnreadReplayTimesOutWithoutDelayingOthers) {
   serve(ZmtpServer::Kind::replay);
   for (std::size_t n = 0; n < 2'000; ++n) publish("kv", std::string(10'000, 'x'));
   Stranger silent = join("DEALER");
@@ -230,25 +230,25 @@ TEST_F(ZmtpServerTest, AReplayThatNobodyReadsIsGivenUpAndOthersAreServedMeanwhil
   EXPECT_FALSE(other.closed());
 }
 
-TEST_F(ZmtpServerTest, AReplayThatIsTooSlowForWhatIsKeptIsCutAndHasNoHole) {
+TEST_F(ZmtpServerTest, ReplaySlowerThanTheHistoryEndsWithoutAGap) {
   serve(ZmtpServer::Kind::replay);
   for (std::size_t n = 0; n < 2'000; ++n) publish("kv", std::string(10'000, 'x'));
   Stranger client = join("DEALER");
   client.send(kReplayFromTheFirst);
   run();
   for (std::size_t n = 0; n < 4'000; ++n) publish("kv", "newer");
-  std::size_t told = 0;
+  std::size_t received = 0;
   for (int round = 0; round < 20; ++round) {
     for (const Message& message : client.messages()) {
-      EXPECT_EQ(message.at(1), number_bytes(told++));
+      EXPECT_EQ(message.at(1), number_bytes(received++));
     }
     run();
   }
   EXPECT_TRUE(client.closed());
-  EXPECT_LT(told, 2'000U);
+  EXPECT_LT(received, 2'000U);
 }
 
-TEST_F(ZmtpServerTest, ASubscriberThatFallsBehindIsSentTheNewestAndIsNotWaitedFor) {
+TEST_F(ZmtpServerTest, SlowSubscriberReceivesTheNewestEvents) {
   serve(ZmtpServer::Kind::publish);
   Stranger client = join("SUB");
   client.send(part("\1", false));
@@ -268,7 +268,7 @@ TEST_F(ZmtpServerTest, ASubscriberThatFallsBehindIsSentTheNewestAndIsNotWaitedFo
   EXPECT_EQ(numbers[numbers.size() - 50], number_bytes(950));
 }
 
-TEST_F(ZmtpServerTest, WhatIsNoRequestForAReplayEndsTheConnection) {
+TEST_F(ZmtpServerTest, WrongReplayRequestEndsTheConnection) {
   serve(ZmtpServer::Kind::replay, 32);
   publish("kv", "a");
   const std::string three_parts = part("", true) + part(number_bytes(0), true) + part("", false);
@@ -291,7 +291,7 @@ TEST_F(ZmtpServerTest, SubscriptionsAreBoundedInNumberAndLength) {
   for (int n = 0; n < 64; ++n) many.send(part("\1" + std::to_string(n), false));
   for (int n = 0; n < 64; ++n) many.send(part("\1" + std::to_string(n), false));
   run();
-  EXPECT_FALSE(many.closed()) << "the same ones again are no more";
+  EXPECT_FALSE(many.closed()) << "repeated subscriptions count once";
   many.send(part("\1one more", false));
   run();
   EXPECT_TRUE(many.closed());
@@ -304,7 +304,7 @@ TEST_F(ZmtpServerTest, SubscriptionsAreBoundedInNumberAndLength) {
   }
 }
 
-TEST_F(ZmtpServerTest, WhoSpeaksAnotherProtocolOrIsAnotherSocketIsEnded) {
+TEST_F(ZmtpServerTest, WrongProtocolOrSocketTypeEndsTheConnection) {
   serve(ZmtpServer::Kind::publish, 32);
   std::string curve = greeting();
   curve.replace(12, 5, "CURVE");
@@ -322,7 +322,7 @@ TEST_F(ZmtpServerTest, WhoSpeaksAnotherProtocolOrIsAnotherSocketIsEnded) {
   }
 }
 
-TEST_F(ZmtpServerTest, WhoNeverSaysWhatItIsIsEnded) {
+TEST_F(ZmtpServerTest, MissingHandshakeTimesOut) {
   serve(ZmtpServer::Kind::publish);
   Stranger silent(path_);
   Stranger half(path_);
@@ -338,7 +338,7 @@ TEST_F(ZmtpServerTest, WhoNeverSaysWhatItIsIsEnded) {
   EXPECT_FALSE(subscriber.closed());
 }
 
-TEST_F(ZmtpServerTest, PlacesGoToWhoWantsSomething) {
+TEST_F(ZmtpServerTest, UnsubscribedClientsGiveWayToNewOnes) {
   serve(ZmtpServer::Kind::publish, 3);
   Stranger subscriber = join("SUB");
   subscriber.send(part("\1kv", false));
@@ -355,13 +355,13 @@ TEST_F(ZmtpServerTest, PlacesGoToWhoWantsSomething) {
   third.send(part("\1kv", false));
   run();
   Stranger late = join("SUB");
-  EXPECT_TRUE(late.closed()) << "each place is in use";
+  EXPECT_TRUE(late.closed()) << "all places are in use";
   publish("kv", "a");
   run();
   for (Stranger* client : {&subscriber, &second, &third}) EXPECT_EQ(client->messages().size(), 1U);
 }
 
-TEST_F(ZmtpServerTest, APingIsAnswered) {
+TEST_F(ZmtpServerTest, PingReturnsPong) {
   serve(ZmtpServer::Kind::publish);
   Stranger client = join("SUB");
   client.send(command("PING", std::string("\0\x10", 2) + "context"));
@@ -373,7 +373,7 @@ TEST_F(ZmtpServerTest, APingIsAnswered) {
   EXPECT_TRUE(client.closed());
 }
 
-TEST_F(ZmtpServerTest, EndpointsAreRefusedByName) {
+TEST_F(ZmtpServerTest, RefusalNamesTheEndpoint) {
   for (const char* endpoint : {"tcp://127.0.0.1", "tcp://127.0.0.1:x", "tcp://127.0.0.1:65536",
                                "ipc://", "ipc://@abstract", "inproc://x", "127.0.0.1:5557", ""}) {
     const auto bound =
@@ -385,7 +385,7 @@ TEST_F(ZmtpServerTest, EndpointsAreRefusedByName) {
   }
 }
 
-TEST_F(ZmtpServerTest, WithoutAHostItIsThisMachinesOnly) {
+TEST_F(ZmtpServerTest, EmptyHostBindsToLoopback) {
   const auto bind = [this](const std::string& endpoint) {
     return ZmtpServer::bind({.io = io_, .history = history_, .clock = clock_, .log = log_},
                             {.endpoint = endpoint, .max_clients = 1, .most_behind = 1})

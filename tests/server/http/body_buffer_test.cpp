@@ -33,7 +33,7 @@ class BodyBufferTest : public testing::Test {
   BodyBuffer body_{*memory_};
 };
 
-TEST_F(BodyBufferTest, GrowsWithWhatArrivesWhereNothingWasAnnounced) {
+TEST_F(BodyBufferTest, GrowsWithABodyOfUnknownLength) {
   EXPECT_LE(body_.room(std::size_t{1} << 40).size(), std::size_t{64 * 1024});
   std::string expected;
   for (int i = 0; i < 300; ++i) {
@@ -48,7 +48,7 @@ TEST_F(BodyBufferTest, GrowsWithWhatArrivesWhereNothingWasAnnounced) {
   EXPECT_TRUE(text() == expected);
 }
 
-TEST_F(BodyBufferTest, KeepsItsBytesThroughEverySize) {
+TEST_F(BodyBufferTest, KeepsItsBytesWhileItGrows) {
   std::string expected;
   for (std::size_t n = 1; expected.size() < 500'000; n = n * 3 / 2 + 1) {
     const std::string more(n, static_cast<char>('a' + n % 26));
@@ -78,7 +78,7 @@ TEST_F(BodyBufferTest, TakesShortBodiesFromTheBucketsAndLongOnesFromTheSlabs) {
   EXPECT_GE(of("http_bodies").allocated_bytes, 66'536u);
 }
 
-TEST_F(BodyBufferTest, HasItsMemoryInOnePieceWhereItsLengthIsKnown) {
+TEST_F(BodyBufferTest, AllocatesOnceIfTheLengthIsKnown) {
   const std::string expected(300'000, 'x');
   body_.expect(expected.size());
   std::string_view left = expected;
@@ -93,7 +93,7 @@ TEST_F(BodyBufferTest, HasItsMemoryInOnePieceWhereItsLengthIsKnown) {
   EXPECT_LE(held_bytes(), expected.size() + expected.size() / 4);
 }
 
-TEST_F(BodyBufferTest, AnnouncementsTakeAShareOfTheMemoryAndNoMore) {
+TEST_F(BodyBufferTest, AnnouncedLengthsReserveAtMostAShareOfTheMemory) {
   const std::size_t announced = kLimitBytes / 4 - 4096;
   BodyBuffer first(*memory_);
   first.expect(announced);
@@ -102,11 +102,11 @@ TEST_F(BodyBufferTest, AnnouncementsTakeAShareOfTheMemoryAndNoMore) {
   BodyBuffer second(*memory_);
   second.expect(announced);
   EXPECT_EQ(held_bytes(), held);
-  // It arrives all the same.
+  // The second body still arrives.
   const std::string expected(200'000, 'y');
   ASSERT_TRUE(second.append(bytes_of(expected)));
   second.settle();
-  // What has arrived is no announcement any more, nor is what has gone.
+  // A body that has arrived or gone no longer counts as announced.
   ASSERT_TRUE(first.append(bytes_of("all of it")));
   first.settle();
   BodyBuffer third(*memory_);
@@ -117,7 +117,7 @@ TEST_F(BodyBufferTest, AnnouncementsTakeAShareOfTheMemoryAndNoMore) {
   EXPECT_GE(held_bytes(), held + announced);
 }
 
-TEST_F(BodyBufferTest, GivesBackWhatAShorterBodyDoesNotFill) {
+TEST_F(BodyBufferTest, FreesTheUnfilledMemoryOfAShorterBody) {
   body_.expect(4000);
   EXPECT_EQ(held_bytes(), 4096u);
   ASSERT_TRUE(body_.append(bytes_of(std::string(100, 'x'))));
@@ -128,7 +128,7 @@ TEST_F(BodyBufferTest, GivesBackWhatAShorterBodyDoesNotFill) {
   EXPECT_EQ(text(), std::string(100, 'x') + std::string(500, 'y'));
 }
 
-TEST_F(BodyBufferTest, TellsWhatEachBodyHad) {
+TEST_F(BodyBufferTest, ReportsTheSizesOfBodies) {
   body_.expect(4000);
   ASSERT_TRUE(body_.append(bytes_of(std::string(100, 'x'))));
   body_.settle();
@@ -140,7 +140,7 @@ TEST_F(BodyBufferTest, TellsWhatEachBodyHad) {
   EXPECT_EQ(memory_->sizes().peak.sum, 4096u);
 }
 
-TEST_F(BodyBufferTest, GivesAllBackWhenItIsCleared) {
+TEST_F(BodyBufferTest, ClearFreesAllMemory) {
   ASSERT_TRUE(body_.append(bytes_of(std::string(1 << 20, 'x'))));
   EXPECT_GT(held_bytes(), 0u);
   body_.clear();
@@ -150,7 +150,7 @@ TEST_F(BodyBufferTest, GivesAllBackWhenItIsCleared) {
   EXPECT_EQ(text(), "again");
 }
 
-TEST_F(BodyBufferTest, TheMemoryOfLongBodiesGoesBackOnceNoneHasBegunForAPeriod) {
+TEST_F(BodyBufferTest, TrimFreesIdleMemoryOfLongBodies) {
   ASSERT_TRUE(body_.append(bytes_of(std::string(1 << 20, 'x'))));
   body_.clear();
   memory_->trim_idle();
@@ -159,7 +159,7 @@ TEST_F(BodyBufferTest, TheMemoryOfLongBodiesGoesBackOnceNoneHasBegunForAPeriod) 
   EXPECT_EQ(of("http_bodies").reserved_bytes, 0u);
 }
 
-TEST_F(BodyBufferTest, ABodyKeepsItsMemoryHoweverLongItLasts) {
+TEST_F(BodyBufferTest, TrimKeepsTheMemoryOfABodyInUse) {
   const std::string expected(1 << 20, 'x');
   ASSERT_TRUE(body_.append(bytes_of(expected)));
   memory_->trim_idle();
@@ -168,7 +168,7 @@ TEST_F(BodyBufferTest, ABodyKeepsItsMemoryHoweverLongItLasts) {
   EXPECT_GE(of("http_bodies").reserved_bytes, expected.size());
 }
 
-TEST_F(BodyBufferTest, RefusesWhatTheMemoryDoesNotHaveAndKeepsWhatItHas) {
+TEST_F(BodyBufferTest, RefusedGrowthKeepsTheBytes) {
   ASSERT_TRUE(body_.append(bytes_of(std::string(1000, 'x'))));
   EXPECT_FALSE(body_.append(bytes_of(std::string(kLimitBytes, 'y'))));
   EXPECT_EQ(text(), std::string(1000, 'x'));

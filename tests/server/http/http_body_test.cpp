@@ -121,7 +121,7 @@ TEST_F(HttpBodyTest, RefusesAChunkHeadWithoutAnEnd) {
   EXPECT_EQ(client.receive().status, 400u);
 }
 
-TEST_F(HttpBodyTest, SaysContinueToAClientThatWaitsForIt) {
+TEST_F(HttpBodyTest, SendsContinueToAClientThatWaitsForIt) {
   SocketClient client = connect();
   for (const std::string length : {"5", "100000"}) {
     client.send("PUT /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " + length +
@@ -138,7 +138,7 @@ TEST_F(HttpBodyTest, SaysContinueToAClientThatWaitsForIt) {
   EXPECT_EQ(client.receive().body, "PUT /p? x");
 }
 
-TEST_F(HttpBodyTest, SaysNoContinueWhereTheBodyIsThereOrRefused) {
+TEST_F(HttpBodyTest, SendsNoContinueIfTheBodyIsThereOrRefused) {
   SocketClient client = connect();
   client.send("PUT /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx");
   EXPECT_EQ(client.receive().body, "PUT /p? x");
@@ -147,7 +147,7 @@ TEST_F(HttpBodyTest, SaysNoContinueWhereTheBodyIsThereOrRefused) {
   EXPECT_EQ(client.receive().status, 413u);
 }
 
-TEST_F(HttpBodyTest, SkipsAShortBodyThatNobodyWants) {
+TEST_F(HttpBodyTest, SkipsAShortUnwantedBody) {
   handler_.on_begin = [](const RequestHead& head) -> BodyPlan {
     if (head.method == Method::put) return text_response(404, "no");
     return CollectBody{0};

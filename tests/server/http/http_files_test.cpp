@@ -6,7 +6,7 @@
 #include "tests/fakes/temp_dir.hpp"
 #include "tests/server/http/http_fixture.hpp"
 
-// Open files that come and go along with the bytes of a Unix socket.
+// Open files that are passed along with the bytes of a Unix socket.
 namespace cairn::http::testing {
 namespace {
 
@@ -17,7 +17,7 @@ class HttpFilesTest : public HttpTest {
  protected:
   HttpFilesTest() {
     listen_.unix_path = (folder_.path() / "socket").string();
-    // Answers with the names of what came, and passes it back.
+    // Responds with the contents of the received files, and passes them back.
     handler_.on_handle = [](const Request& request, Responder respond) {
       std::string text;
       for (const auto& file : request.files) text += content(*file) + " ";
@@ -59,7 +59,7 @@ class HttpFilesTest : public HttpTest {
   const fakes::TempDir folder_;
 };
 
-TEST_F(HttpFilesTest, ComeAndGoAlongInTheirOrder) {
+TEST_F(HttpFilesTest, PassInOrderInBothDirections) {
   start();
   SocketClient client = local();
   for (const auto& names : {std::vector<std::string>{"a"}, {"b", "c", "d"}, {}}) {
@@ -70,7 +70,7 @@ TEST_F(HttpFilesTest, ComeAndGoAlongInTheirOrder) {
   }
 }
 
-TEST_F(HttpFilesTest, ArriveAsFilesOfTheServersOwnThatProgramsItStartsDoNotHave) {
+TEST_F(HttpFilesTest, ArriveWithCloseOnExec) {
   int flags = 0;
   handler_.on_handle = [&flags](const Request& request, Responder respond) {
     flags = ::fcntl(request.files.at(0)->get(), F_GETFD);
@@ -83,7 +83,7 @@ TEST_F(HttpFilesTest, ArriveAsFilesOfTheServersOwnThatProgramsItStartsDoNotHave)
   EXPECT_EQ(flags, FD_CLOEXEC);
 }
 
-TEST_F(HttpFilesTest, MayComeWithAnyPartOfTheRequest) {
+TEST_F(HttpFilesTest, MayArriveWithAnyPartOfARequest) {
   start();
   SocketClient client = local();
   const std::string request = post("the body");
@@ -95,7 +95,7 @@ TEST_F(HttpFilesTest, MayComeWithAnyPartOfTheRequest) {
   EXPECT_THAT(contents(client.receive().files), ElementsAre("head", "tail"));
 }
 
-TEST_F(HttpFilesTest, ComeWithALongBodyToo) {
+TEST_F(HttpFilesTest, ArriveWithALongBody) {
   start();
   SocketClient client = local();
   const std::string request = post(std::string(300'000, 'x'));
@@ -104,8 +104,8 @@ TEST_F(HttpFilesTest, ComeWithALongBodyToo) {
   EXPECT_EQ(client.receive().body, "late ");
 }
 
-// Taken for the next request's it would be given memory that was meant for something else.
-TEST_F(HttpFilesTest, AreNotTakenForAnotherRequests) {
+// Otherwise the next request would get memory that was meant for another one.
+TEST_F(HttpFilesTest, FilesOfARefusedRequestDoNotReachTheNext) {
   handler_.on_begin = [](const RequestHead& head) -> BodyPlan {
     if (head.path == "/refused") return text_response(404, "");
     return CollectBody{.limit_bytes = 1024, .takes_files = true};
@@ -122,7 +122,7 @@ TEST_F(HttpFilesTest, AreNotTakenForAnotherRequests) {
   EXPECT_EQ(client.receive().body, "");
 }
 
-TEST_F(HttpFilesTest, BeyondTheLimitAreClosed) {
+TEST_F(HttpFilesTest, FilesOverTheLimitAreClosed) {
   start();
   SocketClient client = local();
   const std::string request = post("body");
@@ -132,7 +132,7 @@ TEST_F(HttpFilesTest, BeyondTheLimitAreClosed) {
   EXPECT_EQ(client.receive().body, "1 2 3 4 5 6 7 8 ");
 }
 
-TEST_F(HttpFilesTest, AreClosedWhereTheConnectionIsLost) {
+TEST_F(HttpFilesTest, LostConnectionClosesItsFiles) {
   start();
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
@@ -145,10 +145,10 @@ TEST_F(HttpFilesTest, AreClosedWhereTheConnectionIsLost) {
   }
   char byte;
   EXPECT_TRUE(eventually([&] { return ::read(read_end.get(), &byte, 1) == 0; }))
-      << "somebody still has the other end";
+      << "the other end is still open";
 }
 
-TEST_F(HttpFilesTest, AreClosedAtOnceWhereTheRequestHasNoUseForThem) {
+TEST_F(HttpFilesTest, UnusedFilesAreClosedAtOnce) {
   handler_.on_begin = [](const RequestHead&) -> BodyPlan { return CollectBody{1024}; };
   std::optional<Responder> waiting;
   std::atomic<bool> asked{false};
@@ -172,15 +172,16 @@ TEST_F(HttpFilesTest, AreClosedAtOnceWhereTheRequestHasNoUseForThem) {
     ASSERT_TRUE(eventually([&] { return asked.load(); }));
     char byte;
     EXPECT_TRUE(eventually([&] { return ::read(read_end.get(), &byte, 1) == 0; }))
-        << "the request that waits has the other end";
+        << "the waiting request still holds the other end";
     (*waiting)(text_response(200, "done"));
     EXPECT_EQ(client.receive().body, "done");
     asked = false;
   }
 }
 
-// Before a token is asked for: whoever may connect would take the server's last descriptor.
-TEST_F(HttpFilesTest, HaveABoundInAllConnectionsTogether) {
+// The limit applies before a token is checked. Otherwise anyone who can connect could take the
+// server's last descriptor.
+TEST_F(HttpFilesTest, AllConnectionsShareOneLimit) {
   limits_.max_passed_files = 2 * kMaxPassedFiles;
   std::atomic<bool> refused{false};
   std::vector<PassedFiles> held;
@@ -203,7 +204,7 @@ TEST_F(HttpFilesTest, HaveABoundInAllConnectionsTogether) {
   EXPECT_TRUE(refused);
   ASSERT_TRUE(engine.send(get("/x")));
   EXPECT_EQ(engine.receive().body, "0");
-  EXPECT_FALSE(refused) << "nothing came with it";
+  EXPECT_FALSE(refused) << "no file came with it";
   stranger.close();
   ASSERT_TRUE(eventually([&] { return server_->stats().connections_open == 1; }));
   ASSERT_TRUE(engine.send(get("/x"), files({"one"})));
@@ -211,10 +212,10 @@ TEST_F(HttpFilesTest, HaveABoundInAllConnectionsTogether) {
   ASSERT_TRUE(engine.send(get("/hold"), files(eight)));
   EXPECT_EQ(engine.receive().body, "8");
   ASSERT_TRUE(engine.send(get("/x"), files({"one"})));
-  EXPECT_EQ(engine.receive().body, "0") << "what a handler holds counts too";
+  EXPECT_EQ(engine.receive().body, "0") << "files that a handler holds count too";
 }
 
-TEST_F(HttpFilesTest, DoNotPassOverTcp) {
+TEST_F(HttpFilesTest, TcpPassesNoFiles) {
   start();
   SocketClient client = connect();
   bool passes = true;

@@ -33,7 +33,7 @@ inline Response text_response(unsigned status, std::string body) {
   return response;
 }
 
-// A request with its body, as the tests look at it.
+// A request with its body, as the tests see it.
 struct Request : RequestHead {
   std::span<const std::byte> body;
   PassedFiles files = {};
@@ -50,9 +50,9 @@ struct Finished {
   unsigned status;
 };
 
-// Does what a test says; a connection that has asked for /stay stays open, and /alive is answered
-// always. Collects bodies of up to 1 MiB with the files that come, and answers
-// "METHOD path?query body" unless told otherwise.
+// Does what a test sets. A connection that requested /stay stays open, and /alive always gets a
+// response. By default it collects bodies of up to 1 MiB with their files, and responds with
+// "METHOD path?query body".
 class TestHandler final : public Handler {
  public:
   std::function<BodyPlan(const RequestHead&)> on_begin = [](const RequestHead& head) -> BodyPlan {
@@ -70,7 +70,7 @@ class TestHandler final : public Handler {
   }
 
   std::unique_ptr<Session> open() override { return std::make_unique<TestSession>(*this); }
-  // There is no memory for what the machinery asks for beside the requests.
+  // If true, refuse() and finished() throw std::bad_alloc.
   std::atomic<bool> has_no_memory{false};
 
   Response refuse(unsigned status, const Error& why) override {
@@ -116,7 +116,7 @@ class TestHandler final : public Handler {
   std::vector<Finished> finished_ CAIRN_GUARDED_BY(mutex_);
 };
 
-// A server on a free port, with time that a test moves.
+// A server on a free port, with a clock that the test moves.
 class HttpTest : public ::testing::Test {
  protected:
   ~HttpTest() override { server_.reset(); }
@@ -127,12 +127,12 @@ class HttpTest : public ::testing::Test {
     server_ = *std::move(server);
   }
   SocketClient connect() { return SocketClient::tcp(server_->port()); }
-  // The server has read that many bytes in all.
+  // Waits until the server has read that many bytes in total.
   bool received(std::uint64_t bytes) {
     return eventually([&] { return server_->stats().bytes_received >= bytes; });
   }
-  // The next response, with time going on in steps until it is there: a deadline may be set a
-  // moment after the bytes before it were counted.
+  // Returns the next response. The clock advances in steps until it arrives, because the server may
+  // set a deadline a moment after it counted the bytes before it.
   ClientResponse receive_in_time(SocketClient& client, std::uint32_t step_ms) {
     std::atomic<bool> answered{false};
     std::thread time([&] {
@@ -146,12 +146,12 @@ class HttpTest : public ::testing::Test {
     time.join();
     return response;
   }
-  // The server has looked at what its connections wait for, at least once since the call.
+  // Waits until the server has checked its connections' deadlines at least once since the call.
   bool has_ticked() {
     server_->is_alive();
     return eventually([&] { return server_->is_alive(); });
   }
-  // So many requests have ended, which is a moment after the client has its answer.
+  // Waits until that many requests have finished, a moment after the client gets its response.
   bool finished(std::size_t requests) {
     return eventually([&] { return handler_.all_finished().size() == requests; });
   }
@@ -159,7 +159,8 @@ class HttpTest : public ::testing::Test {
     return eventually([&] { return server_->stats().connections_open == 0; });
   }
 
-  // Memory that outlives the server, which may be at it for a moment after its client has it all.
+  // Memory that outlives the server. The server may still use it a moment after its client has
+  // received everything.
   Scattered& memory(const std::vector<std::size_t>& piece_bytes, char fill = 0) {
     return memory_.emplace_back(piece_bytes, fill);
   }

@@ -56,7 +56,7 @@ TEST_F(HttpTest, GarbageNeverHarmsTheNextClient) {
     client.send(text.substr(0, cut));
     client.send(text.substr(cut));
     client.shutdown_send();
-    // Whatever it answers, it answers whole and then closes.
+    // Every response is complete, and then the server closes.
     while (true) {
       const ClientResponse response = client.receive();
       if (response.status == 0) break;

@@ -13,7 +13,7 @@
 namespace cairn::http::testing {
 namespace {
 
-// Requests wait until the test answers them.
+// Requests wait until the test responds to them.
 class HttpLifetimeTest : public HttpTest {
  protected:
   HttpLifetimeTest() {
@@ -25,7 +25,7 @@ class HttpLifetimeTest : public HttpTest {
   }
   ~HttpLifetimeTest() override { server_.reset(); }
 
-  // The next request's, in the order of arrival.
+  // The responder of the next request, in the order of arrival.
   Responder take() {
     EXPECT_TRUE(eventually([this] {
       MutexLock lock(mutex_);
@@ -104,7 +104,7 @@ TEST_F(HttpLifetimeTest, Answers500ForADroppedRequest) {
   EXPECT_TRUE(finished(2));
 }
 
-TEST_F(HttpLifetimeTest, Answers500ForAHeadThatItsHandlerThrowsAt) {
+TEST_F(HttpLifetimeTest, Answers500IfTheHandlerThrowsAtTheHead) {
   handler_.on_begin = [](const RequestHead& head) -> BodyPlan {
     if (head.path == "/bad") throw std::length_error("a bug of the handler's");
     return text_response(200, "");
@@ -118,19 +118,19 @@ TEST_F(HttpLifetimeTest, Answers500ForAHeadThatItsHandlerThrowsAt) {
   EXPECT_EQ(other.receive().status, 200u);
 }
 
-TEST_F(HttpLifetimeTest, AnAnswerToAClientThatHasGoneHarmsNobody) {
+TEST_F(HttpLifetimeTest, AnswerToADepartedClientIsHarmless) {
   start();
   SocketClient client = connect();
   client.send(kGet);
   Responder respond = take();
   client.close();
-  // More than a socket takes, so that the write has to notice.
+  // More than a socket buffers, so that the write notices it.
   respond(text_response(200, std::string(16 << 20, 'x')));
   EXPECT_TRUE(none_open());
   EXPECT_TRUE(finished(1));
 }
 
-TEST_F(HttpLifetimeTest, AClientThatGoesWhileItsRequestWaitsIsNoticed) {
+TEST_F(HttpLifetimeTest, NoticesAClientThatLeavesWhileItsRequestWaits) {
   start();
   for (const bool local : {false, true}) {
     for (const bool pipelined : {false, true}) {
@@ -145,7 +145,7 @@ TEST_F(HttpLifetimeTest, AClientThatGoesWhileItsRequestWaitsIsNoticed) {
   for (const Finished& request : handler_.all_finished()) EXPECT_EQ(request.status, kStatusLost);
 }
 
-TEST_F(HttpLifetimeTest, AClientThatWaitsForTheEndOfItsConnectionIsStillAnswered) {
+TEST_F(HttpLifetimeTest, AnswersAHalfClosedClient) {
   start();
   SocketClient client = connect();
   client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -163,7 +163,7 @@ TEST_F(HttpLifetimeTest, AClientThatWaitsForTheEndOfItsConnectionIsStillAnswered
   EXPECT_EQ(local.receive().body, "at last");
 }
 
-TEST_F(HttpLifetimeTest, AClientOfAnEndlessResponseThatSendsNoMoreHasGone) {
+TEST_F(HttpLifetimeTest, HalfCloseEndsAnEndlessResponse) {
   handler_.on_begin = [](const RequestHead&) -> BodyPlan {
     static char text[] = "hello";
     static iovec piece{text, 5};
@@ -187,7 +187,7 @@ TEST_F(HttpLifetimeTest, AClientOfAnEndlessResponseThatSendsNoMoreHasGone) {
   }
 }
 
-TEST_F(HttpLifetimeTest, AnAnswerAfterTheServerHasGoneHarmsNobody) {
+TEST_F(HttpLifetimeTest, AnswerAfterTheServersEndIsHarmless) {
   start();
   SocketClient client = connect();
   client.send(kGet);
@@ -227,7 +227,7 @@ TEST_F(HttpLifetimeTest, StoppingCutsADownloadInProgress) {
   EXPECT_TRUE(watched.expired());
 }
 
-TEST_F(HttpLifetimeTest, DrainingEndsWhatIsInProgressAndTakesNothingNew) {
+TEST_F(HttpLifetimeTest, DrainingFinishesOpenRequestsAndAcceptsNoNewOnes) {
   limits_.threads = 2;
   start();
   SocketClient idle = connect();
@@ -248,7 +248,7 @@ TEST_F(HttpLifetimeTest, DrainingEndsWhatIsInProgressAndTakesNothingNew) {
   EXPECT_EQ(server_->stats().connections_open, 0u);
 }
 
-TEST_F(HttpLifetimeTest, DrainingCutsWhatDoesNotEnd) {
+TEST_F(HttpLifetimeTest, DrainingCutsRequestsThatDoNotEnd) {
   start();
   SocketClient busy = connect();
   busy.send(kGet);

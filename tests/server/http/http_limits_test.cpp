@@ -25,7 +25,7 @@ TEST_F(HttpLimitsTest, RefusesAHeadOverTheLimitAndTakesOneAtIt) {
 }
 
 // A body grows by doubling, and each size comes from a slab of eight.
-TEST_F(HttpLimitsTest, RefusesABodyThatItHasNoMemoryForAndServesTheNext) {
+TEST_F(HttpLimitsTest, RefusesABodyWithoutMemoryAndServesTheNext) {
   limits_.body_memory_bytes = 4 << 20;
   start();
   const std::string body(600 * 1024, 'x');
@@ -61,7 +61,7 @@ TEST_F(HttpLimitsTest, RefusesAHeadWithoutAnEnd) {
   }
 }
 
-TEST_F(HttpLimitsTest, CountsTheHeadOfASlowClientAsAWhole) {
+TEST_F(HttpLimitsTest, LimitsTheWholeHeadOfASlowClient) {
   limits_.max_header_bytes = 1000;
   start();
   SocketClient client = connect();
@@ -78,14 +78,14 @@ TEST_F(HttpLimitsTest, CountsTheHeadOfASlowClientAsAWhole) {
   EXPECT_EQ(client.receive().status, 431u);
 }
 
-TEST_F(HttpLimitsTest, TellsASlowHeadThatItsTimeIsUpThoughBytesKeepComing) {
+TEST_F(HttpLimitsTest, SlowHeadTimesOutDespiteNewBytes) {
   start();
   SocketClient client = connect();
   const std::string head = "GET / HTTP/1.1\r\nHost: x\r\nA: ";
   client.send(head);
   ASSERT_TRUE(received(head.size()));
   client.send("x");
-  ASSERT_TRUE(received(head.size() + 1));  // so the head has been looked at, and its time runs
+  ASSERT_TRUE(received(head.size() + 1));  // so the head's timer runs
   clock_.advance_ms(limits_.header_timeout_ms - 1);
   client.send("y");
   ASSERT_TRUE(received(head.size() + 2));
@@ -96,7 +96,7 @@ TEST_F(HttpLimitsTest, TellsASlowHeadThatItsTimeIsUpThoughBytesKeepComing) {
   EXPECT_TRUE(client.closed_by_server());
 }
 
-TEST_F(HttpLimitsTest, WithoutMemoryToSayThatItsTimeIsUpAConnectionIsClosed) {
+TEST_F(HttpLimitsTest, TimeoutWithoutMemoryClosesTheConnection) {
   start();
   handler_.has_no_memory = true;
   SocketClient client = connect();
@@ -107,7 +107,7 @@ TEST_F(HttpLimitsTest, WithoutMemoryToSayThatItsTimeIsUpAConnectionIsClosed) {
   EXPECT_TRUE(none_open());
 }
 
-TEST_F(HttpLimitsTest, WithoutMemoryToTellOfARequestItsConnectionGoesOn) {
+TEST_F(HttpLimitsTest, ConnectionContinuesIfFinishedThrows) {
   start();
   handler_.has_no_memory = true;
   SocketClient client = connect();
@@ -119,7 +119,7 @@ TEST_F(HttpLimitsTest, WithoutMemoryToTellOfARequestItsConnectionGoesOn) {
   EXPECT_TRUE(none_open());
 }
 
-TEST_F(HttpLimitsTest, TellsASlowBodyThatItsTimeIsUp) {
+TEST_F(HttpLimitsTest, SlowBodyTimesOut) {
   start();
   for (const std::string start_of_body :
        {"Content-Length: 100\r\n\r\nx", "Content-Length: 100000\r\n\r\nx",
@@ -133,7 +133,7 @@ TEST_F(HttpLimitsTest, TellsASlowBodyThatItsTimeIsUp) {
   }
 }
 
-TEST_F(HttpLimitsTest, EndsABodyThatOnlyTrickles) {
+TEST_F(HttpLimitsTest, TricklingBodyTimesOut) {
   limits_.body_timeout_ms = 10'000;
   limits_.least_rate_bytes_per_s = 1000;
   start();
@@ -142,7 +142,7 @@ TEST_F(HttpLimitsTest, EndsABodyThatOnlyTrickles) {
   client.send(request);
   std::uint64_t sent = request.size();
   ASSERT_TRUE(received(sent));
-  // A byte a second: each is worth a millisecond, and there are ten seconds of grace.
+  // One byte per second: each adds a millisecond to the ten seconds of grace.
   for (int seconds = 0; seconds < 12 && handler_.all_finished().empty(); ++seconds) {
     clock_.advance_ms(1000);
     client.send("x");
@@ -151,12 +151,12 @@ TEST_F(HttpLimitsTest, EndsABodyThatOnlyTrickles) {
       return server_->stats().bytes_received >= sent || !handler_.all_finished().empty();
     }));
   }
-  // It ends for the time it has used: what is left is the millisecond of the last byte.
+  // Only the millisecond of the last byte is left.
   clock_.advance_ms(2);
   EXPECT_EQ(client.receive().status, 408u);
 }
 
-TEST_F(HttpLimitsTest, GivesABodyAllTheTimeThatItsRateAllows) {
+TEST_F(HttpLimitsTest, BodyMayTakeAsLongAsItsRateAllows) {
   limits_.body_timeout_ms = 10'000;
   limits_.least_rate_bytes_per_s = 1024;
   start();
@@ -174,7 +174,7 @@ TEST_F(HttpLimitsTest, GivesABodyAllTheTimeThatItsRateAllows) {
   EXPECT_EQ(client.receive().status, 200u);
 }
 
-TEST_F(HttpLimitsTest, ClosesAConnectionThatAsksNothingWithoutAWord) {
+TEST_F(HttpLimitsTest, ClosesAnIdleConnectionSilently) {
   start();
   SocketClient fresh = connect();
   SocketClient used = connect();
@@ -189,7 +189,7 @@ TEST_F(HttpLimitsTest, ClosesAConnectionThatAsksNothingWithoutAWord) {
   EXPECT_EQ(handler_.all_finished().size(), 1u);
 }
 
-TEST_F(HttpLimitsTest, KeepsAConnectionThatSomethingLivesAsLongAs) {
+TEST_F(HttpLimitsTest, KeepsAnIdleConnectionThatMustStayOpen) {
   start();
   SocketClient staying = connect();
   staying.send("GET /stay HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -204,7 +204,7 @@ TEST_F(HttpLimitsTest, KeepsAConnectionThatSomethingLivesAsLongAs) {
   EXPECT_EQ(staying.receive().status, 200u);
 }
 
-TEST_F(HttpLimitsTest, GivesAWorkingHandlerAllTheTimeItTakes) {
+TEST_F(HttpLimitsTest, WorkingHandlerNeverTimesOut) {
   std::optional<Responder> waiting;
   std::atomic<bool> asked{false};
   handler_.on_handle = [&](const Request&, Responder respond) {
@@ -216,7 +216,7 @@ TEST_F(HttpLimitsTest, GivesAWorkingHandlerAllTheTimeItTakes) {
   client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return asked.load(); }));
   clock_.advance_ms(std::int64_t{10} * limits_.idle_timeout_ms);
-  // A second client's idle time-out shows that the server has looked at its deadlines.
+  // A second client's idle timeout shows that the server has checked its deadlines.
   SocketClient other = connect();
   EXPECT_TRUE(eventually([&] {
     clock_.advance_ms(limits_.idle_timeout_ms);

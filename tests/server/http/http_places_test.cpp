@@ -1,4 +1,4 @@
-// Who has a place where there are as many connections as there may be.
+// Which connections keep their places at the limit.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -12,7 +12,7 @@
 namespace cairn::http::testing {
 namespace {
 
-// A request for /wait is answered when the test ends.
+// A request for /wait gets its response when the test ends.
 class HttpPlacesTest : public HttpTest {
  protected:
   HttpPlacesTest() {
@@ -37,7 +37,7 @@ class HttpPlacesTest : public HttpTest {
   static std::string get(const std::string& path) {
     return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
   }
-  // A connection whose request is worked on.
+  // A connection whose request is in progress.
   SocketClient busy() {
     SocketClient client = connect();
     const std::size_t before = waiting();
@@ -45,20 +45,20 @@ class HttpPlacesTest : public HttpTest {
     EXPECT_TRUE(eventually([&] { return waiting() == before + 1; }));
     return client;
   }
-  // One that has been answered.
+  // A connection that has received a response.
   SocketClient idle(const std::string& path = "/") {
     SocketClient client = connect();
     EXPECT_EQ(asked(client, path), 200u);
     return client;
   }
-  // One that has sent nothing.
+  // A connection that has sent nothing.
   SocketClient silent() {
     const std::uint64_t before = server_->stats().connections_open;
     SocketClient client = connect();
     EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == before + 1; }));
     return client;
   }
-  // Also the server has done with it: a client has its answer a moment before.
+  // Returns once the server has finished the request, a moment after the client gets the response.
   unsigned asked(SocketClient& client, const std::string& path = "/") {
     const std::size_t before = handler_.all_finished().size();
     client.send(get(path));
@@ -76,7 +76,7 @@ class HttpPlacesTest : public HttpTest {
   std::vector<Responder> waiting_ CAIRN_GUARDED_BY(mutex_);
 };
 
-TEST_F(HttpPlacesTest, WhereAllWorkOneMoreIsToldToComeAgain) {
+TEST_F(HttpPlacesTest, Returns503IfAllConnectionsAreBusy) {
   start_with(2);
   SocketClient first = busy();
   const SocketClient second = busy();
@@ -93,7 +93,7 @@ TEST_F(HttpPlacesTest, WhereAllWorkOneMoreIsToldToComeAgain) {
   EXPECT_EQ(asked(fourth), 200u);
 }
 
-TEST_F(HttpPlacesTest, WhetherTheServerLivesIsToldWhereAllOthersWork) {
+TEST_F(HttpPlacesTest, AnswersLivenessProbesWhileAllConnectionsAreBusy) {
   start_with(1);
   const SocketClient first = busy();
   for (int i = 0; i < 100; ++i) {
@@ -101,12 +101,12 @@ TEST_F(HttpPlacesTest, WhetherTheServerLivesIsToldWhereAllOthersWork) {
     probe.send(get("/alive"));
     const ClientResponse answer = probe.receive();
     EXPECT_EQ(answer.status, 200u);
-    EXPECT_EQ(answer.field("Connection"), "close") << "the place is for the next";
+    EXPECT_EQ(answer.field("Connection"), "close") << "the next connection needs the place";
   }
   EXPECT_EQ(server_->stats().connections_refused, 0u);
 }
 
-TEST_F(HttpPlacesTest, ToTellWhetherTheServerLivesNobodyGivesWay) {
+TEST_F(HttpPlacesTest, LivenessProbeClosesNoConnection) {
   start_with(1);
   SocketClient first = idle();
   clock_.advance(Places::kLeastIdle);
@@ -115,13 +115,13 @@ TEST_F(HttpPlacesTest, ToTellWhetherTheServerLivesNobodyGivesWay) {
   EXPECT_EQ(asked(first), 200u);
 }
 
-TEST_F(HttpPlacesTest, TheConnectionThatHasBeenIdleLongestGivesWay) {
+TEST_F(HttpPlacesTest, LongestIdleConnectionGivesWay) {
   start_with(3);
   SocketClient first = idle();
   SocketClient second = idle();
   SocketClient third = idle();
   clock_.advance_ms(1);
-  EXPECT_EQ(asked(first), 200u);  // which makes the second the longest
+  EXPECT_EQ(asked(first), 200u);  // now the second is idle longest
   clock_.advance_ms(1);
   EXPECT_EQ(asked(third), 200u);
   clock_.advance(Places::kLeastIdle);
@@ -133,20 +133,20 @@ TEST_F(HttpPlacesTest, TheConnectionThatHasBeenIdleLongestGivesWay) {
   EXPECT_EQ(asked(more), 200u) << "it has a place like any other";
 }
 
-TEST_F(HttpPlacesTest, OneThatIsIdleForAMomentOnlyIsWaitedFor) {
+TEST_F(HttpPlacesTest, BrieflyIdleConnectionDoesNotGiveWay) {
   start_with(1);
   SocketClient first = idle();
   SocketClient second = connect();
   second.send(get("/"));
   ASSERT_TRUE(received(2 * get("/").size()));
   ASSERT_TRUE(has_ticked());
-  EXPECT_EQ(asked(first), 200u) << "its client was about to go on";
+  EXPECT_EQ(asked(first), 200u) << "it was idle only briefly";
   clock_.advance(Places::kLeastIdle);
   EXPECT_EQ(second.receive().status, 200u);
   EXPECT_TRUE(first.closed_by_server());
 }
 
-TEST_F(HttpPlacesTest, OneThatHasNeverAskedGivesWayBeforeOneThatHas) {
+TEST_F(HttpPlacesTest, UnusedConnectionGivesWayFirst) {
   start_with(2);
   SocketClient used = idle();
   clock_.advance(Places::kLeastIdle);
@@ -157,7 +157,7 @@ TEST_F(HttpPlacesTest, OneThatHasNeverAskedGivesWayBeforeOneThatHas) {
   EXPECT_EQ(asked(used), 200u);
 }
 
-TEST_F(HttpPlacesTest, OneThatStopsAmidstItsHeadGivesWay) {
+TEST_F(HttpPlacesTest, ConnectionWithHalfAHeadGivesWay) {
   start_with(1);
   SocketClient half = connect();
   half.send("GET / HTT");
@@ -168,7 +168,7 @@ TEST_F(HttpPlacesTest, OneThatStopsAmidstItsHeadGivesWay) {
   EXPECT_TRUE(half.closed_by_server());
 }
 
-TEST_F(HttpPlacesTest, OneThatSomethingLivesAsLongAsStays) {
+TEST_F(HttpPlacesTest, ConnectionThatMustStayOpenKeepsItsPlace) {
   start_with(1);
   SocketClient first = idle("/stay");
   clock_.advance(Places::kLeastIdle);
@@ -177,8 +177,8 @@ TEST_F(HttpPlacesTest, OneThatSomethingLivesAsLongAsStays) {
   EXPECT_EQ(asked(first), 200u);
 }
 
-// Whoever takes the places beyond the limit too keeps nobody out.
-TEST_F(HttpPlacesTest, BeyondTheLimitTheOneThatHasWaitedLongestGivesWay) {
+// A client that also takes the places beyond the limit keeps nobody out.
+TEST_F(HttpPlacesTest, LongestWaitingExtraConnectionGivesWay) {
   limits_.threads = 2;
   start_with(1);
   const SocketClient first = busy();
@@ -186,7 +186,7 @@ TEST_F(HttpPlacesTest, BeyondTheLimitTheOneThatHasWaitedLongestGivesWay) {
   for (std::uint32_t i = 0; i < 3 * Places::kBeyond; ++i) {
     crowd.push_back(connect());
     if (i % 3 == 1) crowd.back().send("GET");
-    // What it is told is never read.
+    // This client never reads its response.
     if (i % 3 == 2)
       crowd.back().send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n");
   }
@@ -199,8 +199,8 @@ TEST_F(HttpPlacesTest, BeyondTheLimitTheOneThatHasWaitedLongestGivesWay) {
   EXPECT_TRUE(eventually([&] { return server_->stats().connections_open <= 1 + Places::kBeyond; }));
 }
 
-// It was refused where others came faster than those that gave way could go.
-TEST_F(HttpPlacesTest, WhoComesWhileOthersGiveWayWaitsForThem) {
+// Regression: it was refused if others connected faster than the closed ones could leave.
+TEST_F(HttpPlacesTest, NewConnectionWaitsWhileOthersGiveWay) {
   std::promise<void> goes_on;
   const std::shared_future<void> held = goes_on.get_future().share();
   handler_.on_handle = [held](const Request& request, Responder respond) {
@@ -223,7 +223,7 @@ TEST_F(HttpPlacesTest, WhoComesWhileOthersGiveWayWaitsForThem) {
   EXPECT_EQ(holds.receive().status, 200u);
 }
 
-TEST_F(HttpPlacesTest, BeyondTheLimitNoResponseWithoutAnEndIsBegun) {
+TEST_F(HttpPlacesTest, NoEndlessResponseBeginsOverTheLimit) {
   std::vector<UniqueFunction<void(Download::Pieces)>> kept;
   handler_.on_begin = [&kept](const RequestHead&) -> BodyPlan {
     Response response = text_response(200, "");
@@ -241,7 +241,7 @@ TEST_F(HttpPlacesTest, BeyondTheLimitNoResponseWithoutAnEndIsBegun) {
   server_.reset();
 }
 
-TEST_F(HttpPlacesTest, TheUnixSocketHasPlacesOfItsOwn) {
+TEST_F(HttpPlacesTest, UnixSocketHasItsOwnPlaces) {
   limits_.max_unix_connections = 1;
   start_with(1);
   const SocketClient first = busy();

@@ -46,7 +46,7 @@ TEST_F(HttpRequestTest, KnowsTheMethodsOfTheContract) {
   EXPECT_EQ(client.receive().body, "OTHER /? ");
 }
 
-TEST_F(HttpRequestTest, GivesTheFieldsInAnyCaseAndTrimmed) {
+TEST_F(HttpRequestTest, ReadsFieldsInAnyCaseAndTrimsThem) {
   std::string seen;
   handler_.on_handle = [&seen](const Request& request, Responder respond) {
     for (std::string_view value :
@@ -67,7 +67,7 @@ TEST_F(HttpRequestTest, GivesTheFieldsInAnyCaseAndTrimmed) {
   EXPECT_EQ(seen, "a/b|br|c/d|Bearer t|bytes=0-1|\"r\"|\"e\"|17|");
 }
 
-TEST_F(HttpRequestTest, TellsTheHostAndWhereTheRequestComesFrom) {
+TEST_F(HttpRequestTest, ReportsTheHostAndTheOrigin) {
   std::string seen;
   handler_.on_handle = [&seen](const Request& request, Responder respond) {
     seen = std::string(request.host.value_or("none")) + "|" + std::string(request.origin) + "|" +
@@ -85,7 +85,7 @@ TEST_F(HttpRequestTest, TellsTheHostAndWhereTheRequestComesFrom) {
   EXPECT_EQ(client.receive().status, 200u);
   EXPECT_EQ(seen, "evil.example||||127.0.0.1") << "an absolute target's host wins";
   client.send("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n");
-  EXPECT_EQ(client.receive().status, 400u) << "one of two hosts would be believed";
+  EXPECT_EQ(client.receive().status, 400u) << "two hosts are ambiguous";
   SocketClient old = connect();
   old.send("GET / HTTP/1.0\r\n\r\n");
   EXPECT_EQ(old.receive().status, 200u);
@@ -116,7 +116,7 @@ TEST_F(HttpRequestTest, TakesARequestByteByByte) {
       "PUT /path?query HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nAccept: y\r\n\r\nbody";
   for (std::size_t i = 0; i < request.size(); ++i) {
     ASSERT_TRUE(client.send(request.substr(i, 1)));
-    ASSERT_TRUE(received(i + 1));  // each byte is a read of its own
+    ASSERT_TRUE(received(i + 1));  // each byte is a separate read
   }
   EXPECT_EQ(client.receive().body, "PUT /path?query body");
 }
@@ -148,7 +148,7 @@ TEST_F(HttpRequestTest, AnswersAClientThatHasShutItsSendingSide) {
   EXPECT_TRUE(client.closed_by_server());
 }
 
-TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
+TEST_F(HttpRequestTest, RefusesMalformedRequestsAndCloses) {
   struct Case {
     const char* name;
     std::string request;
@@ -157,8 +157,8 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
   const Case cases[] = {
       {"a bare line end before it", "\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"empty lines without an end", "\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n", 400},
-      {"a line's end without its begin", "GET / HTTP/1.1\nHost: x\r\n\r\n", 400},
-      {"a target of a proxy's", "GET host:80 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
+      {"a bare line end behind the start line", "GET / HTTP/1.1\nHost: x\r\n\r\n", 400},
+      {"a target for a proxy", "GET host:80 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"a target without a host", "GET http:///a HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"a target with a user", "GET http://u@host/a HTTP/1.1\r\nHost: x\r\n\r\n", 400},
       {"a target of another scheme", "GET ftp://host/a HTTP/1.1\r\nHost: x\r\n\r\n", 400},
@@ -199,9 +199,8 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
       {"two codings of the body",
        "PUT / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n",
        400},
-      {"an expectation that is not known", "GET / HTTP/1.1\r\nHost: x\r\nExpect: a-miracle\r\n\r\n",
-       417},
-      {"one that is, with another",
+      {"an unknown expectation", "GET / HTTP/1.1\r\nHost: x\r\nExpect: a-miracle\r\n\r\n", 417},
+      {"a known expectation with an unknown one",
        "GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue, a-miracle\r\n\r\n", 417},
       {"a length that is no number", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", 400},
       {"a negative length", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400},
@@ -211,8 +210,8 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
        400},
       {"a length and chunks",
        "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
-      {"a length twice and otherwise in one field",
-       "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 2\r\n\r\n", 400},
+      {"two lengths in one field", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 2\r\n\r\n",
+       400},
       {"an empty length", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n\r\n", 400},
       {"a length with a sign", "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\nx", 400},
       {"chunks and a length",
@@ -223,7 +222,7 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
       {"a coding that hides the body's end",
        "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip\r\n\r\n", 400},
       {"no coding", "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n\r\n", 400},
-      {"a coding that is none", "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n",
+      {"the identity coding", "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n",
        400},
       {"chunks of chunks",
        "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, chunked\r\n\r\n", 400},
@@ -231,8 +230,8 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
        "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
        "chunked\r\n\r\n",
        400},
-      {"a coding that is not known",
-       "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
+      {"an unknown coding", "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+       501},
       {"a chunk size that is no number",
        "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400},
       {"a chunk longer than its size",
@@ -258,7 +257,7 @@ TEST_F(HttpRequestTest, RefusesWhatIsNotHttpAndCloses) {
   }
 }
 
-TEST_F(HttpRequestTest, PassesOverEmptyLinesBeforeARequest) {
+TEST_F(HttpRequestTest, SkipsEmptyLinesBeforeARequest) {
   SocketClient client = connect();
   for (const std::string lines : {"\r\n", "\r\n\r\n\r\n", ""}) {
     client.send(lines + "POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody\r\n");
@@ -273,8 +272,8 @@ TEST_F(HttpRequestTest, PassesOverEmptyLinesBeforeARequest) {
   EXPECT_EQ(slow.receive().body, "GET /2? ");
 }
 
-// Such a client has asked for nothing: nobody tells it that a request took too long.
-TEST_F(HttpRequestTest, AfterAnEmptyLineAConnectionIsIdle) {
+// Such a client has sent no request, so it gets no 408.
+TEST_F(HttpRequestTest, ConnectionIsIdleAfterAnEmptyLine) {
   SocketClient client = connect();
   client.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.receive().status, 200u);
@@ -287,7 +286,7 @@ TEST_F(HttpRequestTest, AfterAnEmptyLineAConnectionIsIdle) {
   EXPECT_EQ(client.receive().body, "GET /2? ");
 }
 
-TEST_F(HttpRequestTest, ClosesWhereAnyOptionSaysSo) {
+TEST_F(HttpRequestTest, ClosesIfAnyConnectionOptionIsClose) {
   for (const std::string fields : {"HTTP/1.1\r\nConnection: keep-alive, Close\r\n",
                                    "HTTP/1.1\r\nConnection: keep-alive\r\nConnection: close\r\n",
                                    "HTTP/1.0\r\nConnection: close, keep-alive\r\n"}) {
@@ -307,8 +306,8 @@ TEST_F(HttpRequestTest, TakesChunksWithExtensionsAndTrailers) {
   }
 }
 
-// What frames a body is bounded as a whole: a byte in each chunk would take as much as it likes.
-TEST_F(HttpRequestTest, RefusesChunksThatAreMostlyNotTheBody) {
+// A body's framing has one limit in total. Otherwise chunks of one byte could send any amount.
+TEST_F(HttpRequestTest, RefusesChunksWithTooMuchFraming) {
   const std::string extension = "1;" + std::string(1000, 'e') + "\r\na\r\n";
   const std::string padding = std::string(1000, '0') + "1\r\na\r\n";
   for (const std::string& chunk : {extension, padding}) {
@@ -327,7 +326,7 @@ TEST_F(HttpRequestTest, RefusesChunksThatAreMostlyNotTheBody) {
   EXPECT_EQ(client.receive().body, "PUT /? " + std::string(5000, 'a'));
 }
 
-TEST_F(HttpRequestTest, ExpectsNothingOfAnOlderClient) {
+TEST_F(HttpRequestTest, IgnoresExpectOfAnHttp10Client) {
   SocketClient client = connect();
   client.send("PUT /1 HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(received(1));
@@ -335,7 +334,7 @@ TEST_F(HttpRequestTest, ExpectsNothingOfAnOlderClient) {
   EXPECT_EQ(client.receive().body, "PUT /1? body");
 }
 
-TEST_F(HttpRequestTest, RefusesAnHttp11RequestWithoutOneHost) {
+TEST_F(HttpRequestTest, RefusesAnHttp11RequestWithoutExactlyOneHost) {
   for (const std::string fields : {"", "Accept: a\r\n", "Host: a\r\nHost: a\r\n"}) {
     SocketClient client = connect();
     client.send("GET / HTTP/1.1\r\n" + fields + "\r\n");
@@ -347,7 +346,7 @@ TEST_F(HttpRequestTest, RefusesAnHttp11RequestWithoutOneHost) {
   EXPECT_EQ(older.receive().status, 200u);
 }
 
-TEST_F(HttpRequestTest, TellsTheHeadOfARequestWhoseBodyWasRefused) {
+TEST_F(HttpRequestTest, ReportsTheHeadOfARequestWithoutABody) {
   SocketClient client = connect();
   client.send("PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n");
   EXPECT_EQ(client.receive().status, 413u);
@@ -362,7 +361,7 @@ TEST_F(HttpRequestTest, TellsTheHeadOfARequestWhoseBodyWasRefused) {
   EXPECT_EQ(all[1].status, kStatusLost);
 }
 
-TEST_F(HttpRequestTest, StillAnswersWhatCameBeforeAMalformedRequest) {
+TEST_F(HttpRequestTest, AnswersRequestsBeforeAMalformedOne) {
   SocketClient client = connect();
   client.send("GET /good HTTP/1.1\r\nHost: x\r\n\r\nbad\r\n\r\n");
   EXPECT_EQ(client.receive().body, "GET /good? ");

@@ -20,7 +20,7 @@ class HttpResponseTest : public HttpTest {
   HttpResponseTest() { start(); }
   ~HttpResponseTest() override { server_.reset(); }
 
-  // Every request is answered with what `make` makes.
+  // Every request gets the response that `make` returns.
   void answer(std::function<Response()> make) {
     handler_.on_handle = [make = std::move(make)](const Request&, Responder respond) {
       respond(make());
@@ -43,7 +43,7 @@ class HttpResponseTest : public HttpTest {
   std::string text_;  // outlives the server, too
 };
 
-TEST(DateLine, IsWrittenAsHttpDoes) {
+TEST(DateLine, HasTheFormatOfHttp) {
   DateLine date;
   EXPECT_EQ(date.at(784'111'777'999), "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
   EXPECT_EQ(date.at(784'111'778'000), "Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n");
@@ -98,7 +98,7 @@ TEST_F(HttpResponseTest, SendsAnEndlessResponseInChunks) {
   EXPECT_TRUE(finished(1));
 }
 
-TEST_F(HttpResponseTest, SendsAnEndlessResponseBareToAnOlderClient) {
+TEST_F(HttpResponseTest, SendsAnEndlessResponseUnchunkedToHttp10) {
   static char text[] = "hello";
   static iovec piece{text, 5};
   int call = 0;
@@ -132,7 +132,7 @@ TEST_F(HttpResponseTest, AnswersHeadWithTheLengthAlone) {
   });
   client.send(kHead);
   EXPECT_EQ(client.receive(/*to_head=*/true).field("Content-Length"), "123456789012");
-  // Nothing followed that a next response would be confused with.
+  // No body followed that could be confused with the next response.
   client.send(kGet);
   EXPECT_EQ(client.receive().status, 200u);
 }
@@ -187,7 +187,7 @@ TEST_F(HttpResponseTest, SendsADownloadPieceByPiece) {
   }
 }
 
-TEST_F(HttpResponseTest, SendsMorePiecesThanOneSystemCallTakesAndNoByteTooMany) {
+TEST_F(HttpResponseTest, SendsMorePiecesThanOneSystemCallTakes) {
   Scattered& body = memory(std::vector<std::size_t>(5000, 7), 'x');
   download(5000 * 7 - 10, [&](auto ready) { ready(body.pieces()); });
   SocketClient client = connect();
@@ -210,7 +210,7 @@ TEST_F(HttpResponseTest, TakesPiecesFromAnotherThread) {
   EXPECT_EQ(others.size(), 5u);
 }
 
-TEST_F(HttpResponseTest, AsksForNoBytesWhereNoneAreSent) {
+TEST_F(HttpResponseTest, HeadReadsNoBytesOfADownload) {
   std::atomic<int> asked{0};
   download(100, [&](auto) { ++asked; });
   SocketClient client = connect();
@@ -220,7 +220,7 @@ TEST_F(HttpResponseTest, AsksForNoBytesWhereNoneAreSent) {
   EXPECT_TRUE(eventually([&] { return alive_.expired(); }));
 }
 
-TEST_F(HttpResponseTest, AnswersAnErrorOfTheFirstPiece) {
+TEST_F(HttpResponseTest, ReportsAnErrorOfTheFirstPiece) {
   download(100, [](auto ready) { ready(Error{ErrorCode::checksum_mismatch, "rotten"}); });
   SocketClient client = connect();
   client.send(kGet);
@@ -256,7 +256,7 @@ TEST_F(HttpResponseTest, EndsADownloadWhoseClientHasGone) {
   EXPECT_TRUE(alive_.expired());
 }
 
-TEST_F(HttpResponseTest, EndsADownloadWhoseClientReadsNoMore) {
+TEST_F(HttpResponseTest, EndsADownloadWhoseClientStopsReading) {
   Scattered& body = memory({1 << 20}, 'y');
   std::atomic<std::uint64_t> asked{0};
   download(1ull << 40, [&](auto ready) {
@@ -267,7 +267,7 @@ TEST_F(HttpResponseTest, EndsADownloadWhoseClientReadsNoMore) {
   client.shrink_receive_buffer();
   client.send(kGet);
   ASSERT_TRUE(eventually([&] { return asked > 1; }));
-  // Time goes on only as long as the connection is there: it has to be the time-out that ends it.
+  // The clock advances only while the connection is open, so it is the timeout that ends it.
   EXPECT_TRUE(eventually([&] {
     clock_.advance_ms(limits_.body_timeout_ms);
     return server_->stats().connections_open == 0;
@@ -301,9 +301,9 @@ TEST_F(HttpResponseTest, ServesOthersWhileOneReadsWithoutEnd) {
   reader.join();
 }
 
-// Of three requests in one turn the first is quick and the second is not. The third waits until
-// both answers have arrived, which therefore must have left although the turn goes on.
-TEST_F(HttpResponseTest, HoldsNoAnswerLongerForTheOthersOfItsTurn) {
+// Three requests run in one turn. The first is quick, the second is slow, and the third waits until
+// both responses have arrived. The server must therefore send them before the turn ends.
+TEST_F(HttpResponseTest, SendsHeldAnswersBeforeASlowTurnEnds) {
   std::promise<void> all_sent;
   std::promise<void> two_answered;
   std::atomic<int> handled{0};
@@ -335,7 +335,7 @@ TEST_F(HttpResponseTest, HoldsNoAnswerLongerForTheOthersOfItsTurn) {
   EXPECT_EQ(holder.receive().body, "done");
 }
 
-TEST_F(HttpResponseTest, LosesAHeldAnswerWithItsConnectionOnly) {
+TEST_F(HttpResponseTest, LostConnectionLosesOnlyItsOwnHeldAnswer) {
   std::promise<void> both_sent;
   std::atomic<int> handled{0};
   handler_.on_handle = [&](const Request&, Responder respond) {

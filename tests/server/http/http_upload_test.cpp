@@ -15,7 +15,7 @@ class HttpUploadTest : public HttpTest {
   HttpUploadTest() { start(); }
   ~HttpUploadTest() override { server_.reset(); }
 
-  // PUTs are uploads that do `next`, other requests are collected.
+  // A PUT becomes an upload that calls `next`. Other requests are collected.
   void upload(
       ScriptedUpload::Next next, ScriptedUpload::Finish finish = [](Responder respond) {
         respond(text_response(201, "stored"));
@@ -32,10 +32,10 @@ class HttpUploadTest : public HttpTest {
     return "PUT /p HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
   }
 
-  std::weak_ptr<int> alive_;  // of the network thread until the request has ended
+  std::weak_ptr<int> alive_;  // only the network thread uses it until the request ends
 };
 
-TEST_F(HttpUploadTest, PutsTheBodyInPlaceAndTouchesNothingBehindIt) {
+TEST_F(HttpUploadTest, WritesTheBodyInPlaceAndNothingBehindIt) {
   const std::vector<std::size_t> pieces = {1, 4095, 70'000, 3, 200'000};
   Scattered* rooms[] = {&memory(pieces, '.'), &memory(pieces, '.')};
   std::size_t asked = 0;
@@ -82,7 +82,7 @@ TEST_F(HttpUploadTest, TakesRoomAndAnswerFromAnotherThread) {
   EXPECT_TRUE(room.text() == body.substr(2000));
 }
 
-TEST_F(HttpUploadTest, AnswersAnErrorAndCloses) {
+TEST_F(HttpUploadTest, ReportsAnErrorAndCloses) {
   upload([](auto ready) { ready(Error{ErrorCode::no_capacity, "full"}); });
   SocketClient client = connect();
   client.send(head(8 * 1024 * 1024) + std::string(8 * 1024 * 1024, 'x'));
@@ -93,7 +93,7 @@ TEST_F(HttpUploadTest, AnswersAnErrorAndCloses) {
   EXPECT_TRUE(alive_.expired());
 }
 
-TEST_F(HttpUploadTest, SaysContinueOnlyOnceThereIsRoom) {
+TEST_F(HttpUploadTest, SendsContinueOnlyOnceThereIsRoom) {
   Scattered& room = memory({4});
   bool full = false;
   upload([&](auto ready) {
@@ -112,14 +112,14 @@ TEST_F(HttpUploadTest, SaysContinueOnlyOnceThereIsRoom) {
   EXPECT_EQ(client.receive().status, 507u);
 }
 
-TEST_F(HttpUploadTest, AnswersForAnUploadThatDropsItsQuestion) {
+TEST_F(HttpUploadTest, ReportsAnUploadThatDropsItsCallback) {
   upload([](auto ready) { auto dropped = std::move(ready); });
   SocketClient client = connect();
   client.send(head(10));
   EXPECT_EQ(client.receive().status, 507u);
 }
 
-TEST_F(HttpUploadTest, LosesNoMoreThanTheConnectionWhereOneThrows) {
+TEST_F(HttpUploadTest, ThrowingUploadLosesOnlyItsConnection) {
   Scattered& room = memory({10});
   const auto none = [](auto) { throw std::bad_alloc(); };
   const auto some = [&](auto ready) { ready(room.pieces()); };
@@ -137,7 +137,7 @@ TEST_F(HttpUploadTest, LosesNoMoreThanTheConnectionWhereOneThrows) {
   EXPECT_EQ(other.receive().status, 200u);
 }
 
-TEST_F(HttpUploadTest, AnswersForAnUploadThatGivesNoRoom) {
+TEST_F(HttpUploadTest, ReportsAnUploadThatGivesNoRoom) {
   upload([](auto ready) { ready(std::span<const iovec>{}); });
   SocketClient client = connect();
   client.send(head(10));
@@ -155,7 +155,7 @@ TEST_F(HttpUploadTest, NeedsALength) {
   }
 }
 
-TEST_F(HttpUploadTest, EndsWithAConnectionThatIsCutInTheMiddle) {
+TEST_F(HttpUploadTest, LostConnectionEndsTheUpload) {
   Scattered& room = memory({1000});
   upload([&](auto ready) { ready(room.pieces()); });
   SocketClient client = connect();
@@ -169,7 +169,7 @@ TEST_F(HttpUploadTest, EndsWithAConnectionThatIsCutInTheMiddle) {
   EXPECT_EQ(finished[0].status, kStatusLost);
 }
 
-TEST_F(HttpUploadTest, EndsWithABodyThatStopsComing) {
+TEST_F(HttpUploadTest, StalledBodyTimesOut) {
   Scattered& room = memory({1000});
   upload([&](auto ready) { ready(room.pieces()); });
   SocketClient client = connect();
@@ -184,7 +184,7 @@ TEST_F(HttpUploadTest, EndsWithABodyThatStopsComing) {
   EXPECT_TRUE(alive_.expired());
 }
 
-TEST_F(HttpUploadTest, LetsRoomComeAfterTheServerHasGone) {
+TEST_F(HttpUploadTest, RoomAfterTheServersEndIsHarmless) {
   Scattered& room = memory({1000});
   UniqueFunction<void(Upload::Room)> late;
   std::atomic<bool> asked{false};

@@ -17,7 +17,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-TEST(InputBuffer, KeepsWhatIsUsedUpInPlaceUntilCompacted) {
+TEST(InputBuffer, KeepsConsumedBytesUntilCompacted) {
   InputBuffer buffer(10);
   write(buffer, "headbody");
   const std::byte* head = buffer.data().data();

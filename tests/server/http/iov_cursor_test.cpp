@@ -16,7 +16,7 @@ std::string text_of(std::span<const iovec> pieces) {
   return text;
 }
 
-TEST(IovCursor, WalksOverThePiecesAcrossTheirEnds) {
+TEST(IovCursor, AdvancesAcrossPieces) {
   const std::string a = "abc";
   const std::string b = "defgh";
   IovCursor cursor;

@@ -44,12 +44,12 @@ TEST_F(ListenerTest, ServesOnAUnixSocketThatOnlyItsOwnerMayUse) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
-TEST_F(ListenerTest, GivesItsUnixSocketsFileTheRightsOfThoseWhoMayUseIt) {
+TEST_F(ListenerTest, SocketFileModeFollowsItsAccess) {
   listen_.unix_path = path_;
   listen_.unix_access.group = ::getegid();
   struct stat file {};
   {
-    // Whatever the process's mask is.
+    // The process's umask must not matter.
     const mode_t before = ::umask(0077);
     start();
     ::umask(before);
@@ -65,14 +65,15 @@ TEST_F(ListenerTest, GivesItsUnixSocketsFileTheRightsOfThoseWhoMayUseIt) {
   EXPECT_EQ(answer_of(SocketClient::local(path_)), "GET /x? ");
 }
 
-TEST_F(ListenerTest, TakesOverTheUnixSocketOnlyUsersThatMay) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
-  // A stranger has to find the folder.
+TEST_F(ListenerTest, AcceptsOnlyAllowedUsersOnTheUnixSocket) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  // Another user has to reach the folder.
   ::chmod(dir_.path().c_str(), 0755);
   listen_.unix_path = path_;
   listen_.unix_access = {.group = 54321, .users = {12345}};
   start();
-  // A process of its own, as a user is one of a whole process; 0 where it was answered.
+  // Runs in a separate process, because a user ID applies to a whole process. Returns 0 if it got a
+  // response.
   const auto answered_to = [this](uid_t user, std::vector<gid_t> groups) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -96,7 +97,7 @@ TEST_F(ListenerTest, TakesOverTheUnixSocketOnlyUsersThatMay) {
     return WEXITSTATUS(status);
   };
   EXPECT_EQ(answered_to(12345, {}), 0);
-  EXPECT_EQ(answered_to(12346, {1, 54321}), 0) << "a member by any of its groups";
+  EXPECT_EQ(answered_to(12346, {1, 54321}), 0) << "any of its groups counts";
   EXPECT_EQ(answered_to(12346, {1}), 1);
 }
 
@@ -147,11 +148,11 @@ TEST_F(ListenerTest, RefusesAPortThatIsTaken) {
 }
 
 TEST_F(ListenerTest, RefusesAnAddressOfAnotherMachine) {
-  listen_.host = "192.0.2.1";  // kept for documentation: nobody has it
+  listen_.host = "192.0.2.1";  // reserved for documentation: no machine has it
   EXPECT_FALSE(try_start());
 }
 
-TEST_F(ListenerTest, TakesANameForAnAddress) {
+TEST_F(ListenerTest, AcceptsAHostName) {
   listen_.host = "localhost";
   start();
   EXPECT_NE(server_->port(), 0);

@@ -59,7 +59,7 @@ class Scattered {
   std::vector<iovec> iov_;
 };
 
-// Of no short period: a byte out of place is seen.
+// Has no short period, so that a misplaced byte shows.
 inline std::string pattern(std::size_t bytes) {
   std::string text(bytes, 0);
   for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>((i * 31 + i / 251) % 253);

@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 
 class TlsTest : public HttpTest {
  protected:
-  ~TlsTest() override { server_.reset(); }  // before what it borrows
+  ~TlsTest() override { server_.reset(); }  // before the members that it borrows
 
   void start_tls(const std::string& client_ca = "") {
     auto identity = TlsIdentity::load({served_.certificate, served_.key, client_ca});
@@ -60,7 +60,8 @@ TEST_F(TlsTest, TakesARequestByteByByte) {
   EXPECT_THAT(client.receive_response(), EndsWith("PUT /path?query body"));
 }
 
-// Larger than a record, a turn and what the sockets hold, into pieces that fall anywhere in one.
+// The body is larger than a TLS record, a turn and the sockets' buffers. Its pieces end anywhere in
+// a record.
 TEST_F(TlsTest, MovesLargeBodiesIntoScatteredMemoryAndBack) {
   const std::string body = pattern(5'000'011);
   Scattered& upload = memory({1, 16 * 1024 - 1, 100'000, 2'000'000, 2'883'627});
@@ -72,7 +73,7 @@ TEST_F(TlsTest, MovesLargeBodiesIntoScatteredMemoryAndBack) {
       return std::make_unique<ScriptedUpload>(
           nullptr, [&](auto ready) { ready(upload.pieces()); },
           [&](Responder respond) {
-            // What has come goes out again from other pieces.
+            // The received bytes go out again from other pieces.
             std::size_t at = 0;
             const std::string all = upload.text();
             for (const iovec& piece : download.pieces()) {
@@ -99,7 +100,7 @@ TEST_F(TlsTest, MovesLargeBodiesIntoScatteredMemoryAndBack) {
   EXPECT_TRUE(response.ends_with(body));
 }
 
-TEST_F(TlsTest, GivesUpAClientThatDoesNotShakeHands) {
+TEST_F(TlsTest, MissingHandshakeTimesOut) {
   start_tls();
   SocketClient silent = connect();
   SocketClient stalling = connect();
@@ -128,7 +129,7 @@ TEST_F(TlsTest, ServesTheUnixSocketPlain) {
   EXPECT_EQ(client.receive().body, "GET /1? ");
 }
 
-TEST_F(TlsTest, TakesOnlyClientsWithACertificateWhereOneIsAskedFor) {
+TEST_F(TlsTest, RequiresAClientCertificateIfConfigured) {
   start_tls(authority_.certificate);
   const CertificateFiles known =
       make_certificate(folder_.path(), {.name = "known", .authority = authority_});
@@ -137,7 +138,7 @@ TEST_F(TlsTest, TakesOnlyClientsWithACertificateWhereOneIsAskedFor) {
     TlsClient::Setup with = setup();
     with.certificate = certificate;
     TlsClient client(with);
-    // Under TLS 1.3 the client's part is done before the server has looked at it.
+    // Under TLS 1.3 the client's handshake ends before the server has checked its certificate.
     client.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\n");
     return !client.receive_response().empty();
   };
@@ -147,14 +148,14 @@ TEST_F(TlsTest, TakesOnlyClientsWithACertificateWhereOneIsAskedFor) {
   EXPECT_TRUE(finished(1));
 }
 
-TEST_F(TlsTest, ChoosesHttp11OfWhatIsOffered) {
+TEST_F(TlsTest, ChoosesHttp11FromTheOffer) {
   start_tls();
   TlsClient::Setup with = setup();
   with.protocols = "\x02h2\x08http/1.1";
   EXPECT_EQ(TlsClient(with).protocol(), "http/1.1");
 }
 
-TEST_F(TlsTest, OfTls12TakesOnlySuitesWithForwardSecrecyAndAuthenticatedEncryption) {
+TEST_F(TlsTest, Tls12AllowsOnlyStrongCipherSuites) {
   start_tls();
   TlsClient::Setup with = setup();
   for (const char* weak : {"AES256-GCM-SHA384:AES128-SHA256", "ECDHE+SHA1:@SECLEVEL=1",
@@ -172,13 +173,13 @@ TEST_F(TlsTest, OfTls12TakesOnlySuitesWithForwardSecrecyAndAuthenticatedEncrypti
   EXPECT_TRUE(TlsClient(with).connected());
 }
 
-TEST_F(TlsTest, TakesANewCertificateAndKeepsTheOldOneWhereThatIsBroken) {
+TEST_F(TlsTest, ReloadKeepsTheOldCertificateIfTheNewIsBroken) {
   start_tls();
   TlsClient before(setup());
   const CertificateFiles next =
       make_certificate(folder_.path(), {.name = "next", .authority = authority_});
   std::filesystem::rename(next.certificate, served_.certificate);
-  EXPECT_FALSE(identity_->reload()) << "the key is of another certificate";
+  EXPECT_FALSE(identity_->reload()) << "the key belongs to another certificate";
   EXPECT_EQ(TlsClient(setup()).peer(), "server");
   std::filesystem::rename(next.key, served_.key);
   ASSERT_TRUE(identity_->reload());

@@ -16,14 +16,14 @@ TEST(TraceContext, NamesTheTraceAndTheCallersSpan) {
   EXPECT_EQ(trace.parent_id, "00f067aa0ba902b7");
 }
 
-TEST(TraceContext, IsReadOfLaterVersionsToo) {
+TEST(TraceContext, AcceptsLaterVersions) {
   const std::string later = "cc" + kField.substr(2);
   EXPECT_FALSE(trace_context(later).trace_id.empty());
   EXPECT_FALSE(trace_context(later + "-more").trace_id.empty());
   EXPECT_TRUE(trace_context(later + "more").trace_id.empty());
 }
 
-TEST(TraceContext, IsNothingWhereTheFieldIsNone) {
+TEST(TraceContext, IsEmptyIfTheFieldIsMalformed) {
   for (const std::string& wrong : {
            std::string(),
            std::string("00"),
