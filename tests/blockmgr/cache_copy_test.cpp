@@ -6,7 +6,7 @@
 #include "tests/fakes/faked_disk.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
-// Blocks that are copied from one cache to another, and what the other has of them.
+// Copies blocks from one cache to another, which may hold some of them already.
 namespace cairn::testing {
 namespace {
 
@@ -24,13 +24,13 @@ class CacheCopies : public ::testing::Test {
     rig_.manager.reset();
     rig_.scheduler.reset();
   }
-  // Each its own prefix.
+  // Each block is its own prefix.
   void store(Cache& cache, const std::vector<BlockKey>& list, Tier tier = Tier::pinned) {
     for (const BlockKey& each : list) {
       ASSERT_TRUE(rig_.put(cache, {.keys = {each}, .tier = tier}));
     }
   }
-  // Under a key that has other bytes elsewhere; without the engine, so also while it stands still.
+  // Stores other bytes under the key. Works while the disk waits.
   void store_other_bytes(Cache& cache, const BlockKey& name) {
     std::optional<Allocation> slot;
     cache.allocate({.count = 1, .tier = Tier::pinned},
@@ -66,8 +66,8 @@ class CacheCopies : public ::testing::Test {
   const std::shared_ptr<Cache> from_ = rig_.cache(named("from", {.pinned = 4, .disk = 4}));
 };
 
-// It was answered that all three had come, and the first had made room for the others.
-TEST_F(CacheCopies, WhatIsThereAlreadyMakesNoRoomForTheRest) {
+// Once all three blocks were reported as copied, though the first was evicted for the others.
+TEST_F(CacheCopies, PresentBlockIsNotEvictedForTheRest) {
   const auto into = rig_.cache(named("into", {.pinned = 4}));
   store(*from_, keys(1, 3));
   store(*into, {key(1), key(11), key(12)});
@@ -79,7 +79,7 @@ TEST_F(CacheCopies, WhatIsThereAlreadyMakesNoRoomForTheRest) {
   EXPECT_EQ(into->stats().leases, 0u);
 }
 
-TEST_F(CacheCopies, WithoutRoomForAllTheFirstComeAndTheRestFailsByName) {
+TEST_F(CacheCopies, CopiesWhatFitsAndNamesTheRest) {
   const auto into = rig_.cache(named("into", {.pinned = 2}));
   store(*from_, keys(1, 3));
   store(*into, keys(1, 1));
@@ -93,8 +93,8 @@ TEST_F(CacheCopies, WithoutRoomForAllTheFirstComeAndTheRestFailsByName) {
   EXPECT_EQ(into->stats().leases, 0u);
 }
 
-// It was answered that a block on disk was in pinned memory.
-TEST_F(CacheCopies, WhatIsInAnotherTierIsBroughtFromThere) {
+// Once a block on disk was reported to be in pinned memory.
+TEST_F(CacheCopies, PromotesABlockFromAnotherTier) {
   const auto into = rig_.cache(named("into", {.pinned = 4, .disk = 4}));
   store(*from_, keys(1, 2));
   store_other_bytes(*into, key(1));
@@ -106,11 +106,11 @@ TEST_F(CacheCopies, WhatIsInAnotherTierIsBroughtFromThere) {
   EXPECT_EQ(status.bytes, 2 * 64u);
   EXPECT_TRUE(is_in(*into, Tier::pinned, key(1)));
   EXPECT_TRUE(is_in(*into, Tier::pinned, key(2)));
-  EXPECT_EQ(rig_.read(*into, key(1)).value(), other_bytes()) << "the older block stays";
+  EXPECT_EQ(rig_.read(*into, key(1)).value(), other_bytes()) << "the first block stays";
   EXPECT_EQ(into->stats().leases, 0u);
 }
 
-TEST_F(CacheCopies, WhatComesThereFirstStaysAndIsBroughtUpToo) {
+TEST_F(CacheCopies, BlockStoredDuringTheCopyStaysAndMovesUp) {
   const auto into = rig_.cache(named("into", {.device = 4, .pinned = 4}));
   store(*from_, keys(1, 1), Tier::disk);
   gate_->close();
@@ -127,7 +127,7 @@ TEST_F(CacheCopies, WhatComesThereFirstStaysAndIsBroughtUpToo) {
   EXPECT_EQ(count(*into, Tier::device, SlotState::free), 3u);
 }
 
-TEST_F(CacheCopies, WhatIsMentionedTwiceCountsTwiceAndIsCopiedOnce) {
+TEST_F(CacheCopies, KeyNamedTwiceCountsTwiceAndIsCopiedOnce) {
   const auto into = rig_.cache(named("into", {.pinned = 4, .disk = 4}));
   store(*from_, keys(1, 2));
   store(*into, keys(1, 1), Tier::disk);
@@ -137,7 +137,7 @@ TEST_F(CacheCopies, WhatIsMentionedTwiceCountsTwiceAndIsCopiedOnce) {
   EXPECT_EQ(status.bytes, 2 * 64u);
 }
 
-TEST_F(CacheCopies, ThatFailHoldNothing) {
+TEST_F(CacheCopies, RefusedCopyHoldsNothing) {
   const auto into = rig_.cache(named("into", {.pinned = 4}));
   store(*from_, keys(1, 1));
   store(*into, keys(1, 1));

@@ -1,4 +1,4 @@
-// What caches of other sizes would hit, beside caches of those sizes.
+// Compares estimated hit rates of other cache sizes with real caches of those sizes.
 #include "blockmgr/eviction/capacity_curve.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::vector<AskedBlock> asked(const std::vector<std::uint64_t>& prompt) {
   return blocks;
 }
 
-// All of a request's blocks, of which it picks those that it follows.
+// Passes the request's blocks that `distances` follows.
 void request(StackDistances& distances, std::vector<AskedBlock> blocks) {
   std::uint64_t others = 0;
   for (const AskedBlock& block : blocks) others += block.is_hub ? 0 : 1;
@@ -36,9 +36,9 @@ double lru_hit_rate(const Trace& trace, std::uint32_t capacity_blocks) {
                   {.eviction = EvictionKind::lru, .sizes = {{.capacity_blocks = capacity_blocks}}});
 }
 
-// A cache that is smaller than a prompt keeps its beginning, which no stack does: from the longest
-// prompt on the rates are equal.
-TEST(StackDistances, FollowingEveryBlockGivesLrusHitRateOfEachCapacity) {
+// A cache smaller than a prompt keeps the prompt's beginning, and a stack does not. The rates are
+// equal for capacities of at least the longest prompt.
+TEST(StackDistances, MatchesLruAtEachCapacity) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -54,7 +54,7 @@ TEST(StackDistances, FollowingEveryBlockGivesLrusHitRateOfEachCapacity) {
   }
 }
 
-TEST(StackDistances, OneBlockInSixteenSaysNearlyTheSame) {
+TEST(StackDistances, SampleOfOneInSixteenIsClose) {
   std::mt19937_64 random(11);
   const Trace trace = conversations(random, {.requests = 20'000});
   std::map<std::uint64_t, std::set<std::uint64_t>> children;
@@ -70,8 +70,8 @@ TEST(StackDistances, OneBlockInSixteenSaysNearlyTheSame) {
   }
 }
 
-// The places run out again and again, and what is oldest is given up.
-TEST(StackDistances, KeepsToItsMemory) {
+// The table fills repeatedly and drops its oldest entries.
+TEST(StackDistances, KeepsItsMemoryBound) {
   StackDistances distances({.max_blocks = 64});
   std::uint64_t bytes = 0;
   for (std::uint64_t round = 0; round < 200; ++round) {
@@ -84,7 +84,7 @@ TEST(StackDistances, KeepsToItsMemory) {
   EXPECT_NEAR(distances.hit_rate(64), 0.5 * 199 / 200, 1e-6);
 }
 
-TEST(StackDistances, ForgetsWhatIsLongAgo) {
+TEST(StackDistances, ForgetsOldRequests) {
   StackDistances distances({.half_life_blocks = 160});
   const std::vector<std::uint64_t> same = {hashed(1), hashed(2)};
   for (int i = 0; i < 500; ++i) request(distances, asked(same));
@@ -96,8 +96,8 @@ TEST(StackDistances, ForgetsWhatIsLongAgo) {
   EXPECT_LT(distances.hit_rate(10), 0.01);
 }
 
-// Beside a list of all that was used.
-TEST(LruStack, KnowsWhatWasUsedSince) {
+// Compares the stack with a plain list of all uses.
+TEST(LruStack, CountsWeightUsedSince) {
   constexpr std::uint32_t kRoom = 20;
   std::mt19937_64 random(3);
   LruStack stack(kRoom);
@@ -105,7 +105,7 @@ TEST(LruStack, KnowsWhatWasUsedSince) {
     std::uint64_t hash = 0;
     std::uint32_t weight = 0;
   };
-  std::vector<Used> used;  // the last one last
+  std::vector<Used> used;  // the most recent last
   for (int i = 0; i < 2'000; ++i) {
     const Used block{.hash = hashed(random() % 30),
                      .weight = 1 + static_cast<std::uint32_t>(random() % 4)};
@@ -125,8 +125,8 @@ TEST(LruStack, KnowsWhatWasUsedSince) {
   }
 }
 
-// From the longest prompt on: see FollowingEveryBlockGivesLrusHitRateOfEachCapacity.
-TEST(LruCaches, HitWhatACacheOfEachSizeHits) {
+// Uses capacities of at least the longest prompt, as MatchesLruAtEachCapacity does.
+TEST(LruCaches, MatchAShadowCacheOfEachSize) {
   std::mt19937_64 random(5);
   const Trace trace = random_trace(random, 400, 12);
   for (const std::uint32_t capacity : {12U, 13U, 20U, 31U}) {
@@ -159,8 +159,8 @@ CapacityCurve curve_of(const Trace& trace, const CapacityCurve::Options& options
   return curve;
 }
 
-// One block in 16 is followed: 6%. Which ones is chance: the error is one of many caches.
-TEST(CapacityCurve, IsThatOfCachesSideBySide) {
+// The curve follows a random sample of one block in 16.
+TEST(CapacityCurve, MatchesSeparateCachesOfEachSize) {
   constexpr std::uint32_t kCapacity = 160'000;
   constexpr std::uint64_t kSeeds = 4;
   std::map<double, double> sum;
@@ -181,7 +181,7 @@ TEST(CapacityCurve, IsThatOfCachesSideBySide) {
   for (const auto& [ratio, errors] : sum) EXPECT_LE(errors / kSeeds, 0.01) << ratio;
 }
 
-TEST(CapacityCurve, TellsWhatTheOrderOfEvictionBringsAndTheMostThatAnyCould) {
+TEST(CapacityCurve, EstimatesPolicyAndOptimum) {
   std::mt19937_64 random(5);
   const Trace trace = conversations(random, {.requests = 4'000, .open = 400});
   constexpr std::uint32_t kCapacity = 2'000;
@@ -198,8 +198,8 @@ TEST(CapacityCurve, TellsWhatTheOrderOfEvictionBringsAndTheMostThatAnyCould) {
   EXPECT_LE(curve.memory_bytes(), 4U << 20U);
 }
 
-// The best possible was 0 until 256 requests waited for their end.
-TEST(CapacityCurve, TheBestPossibleCountsRequestsThatHaveNotEnded) {
+// Once the optimum was 0 until 256 requests waited for their end.
+TEST(CapacityCurve, OptimumCountsUnfinishedRequests) {
   CapacityCurve curve({.eviction = EvictionKind::class_hazard, .capacity_blocks = 100});
   constexpr std::uint64_t kPrompts = 15;  // one after another: LRU finds nothing
   for (std::uint64_t i = 0; i < 6 * kPrompts; ++i) {
@@ -215,7 +215,7 @@ TEST(CapacityCurve, TheBestPossibleCountsRequestsThatHaveNotEnded) {
   EXPECT_GT(curve.optimum(), 0.3);
 }
 
-TEST(CapacityCurve, KnowsHowManyBlocksComeASecond) {
+TEST(CapacityCurve, MeasuresBlocksPerSecond) {
   CapacityCurve curve({.capacity_blocks = 100});
   for (int i = 0; i <= 100; ++i) curve.asked({.blocks = 10, .unix_ms = i * 500});
   EXPECT_NEAR(curve.blocks_per_s(), 20, 0.5);

@@ -1,4 +1,4 @@
-// Orders of eviction that learn.
+// Tests the eviction order that learns.
 #include "blockmgr/eviction/class_hazard.hpp"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 namespace cairn {
 namespace {
 
-// Of two kinds of requests only those with short outputs come back, after more blocks than the
-// cache has: LRU forgets all of them.
+// Only requests with short outputs come back. More blocks than the cache holds lie between, so LRU
+// forgets all of them.
 TEST(ClassHazard, LearnsWhichRequestsComeBack) {
   std::uint64_t next = 0;
   const auto fresh = [&next] {
@@ -38,7 +38,7 @@ TEST(ClassHazard, LearnsWhichRequestsComeBack) {
       }
       steps.push_back(fresh());
       cache.request({.blocks = steps.back(), .end = {.output_tokens = 10}});
-      // Ten rounds of 40 blocks, or 100 of those that come back.
+      // Ten rounds are 400 blocks, 100 of which come back.
       if (i >= 10) hits += cache.request({.blocks = steps[i - 10], .end = {.output_tokens = 500}});
     }
     return hits;
@@ -47,9 +47,9 @@ TEST(ClassHazard, LearnsWhichRequestsComeBack) {
   EXPECT_GT(run(EvictionKind::class_hazard), 17'000U);  // of 19,900
 }
 
-// Blocks whose histories are equal are counted together. The other order hears in between that
-// some request has ended, so each block is counted by itself.
-TEST(ClassHazard, BlocksOfAPromptCountTogetherAsEachByItself) {
+// The policy counts blocks with equal histories together. The other policy gets a call of ended()
+// before each block, so it counts each block by itself.
+TEST(ClassHazard, CountingAPromptMatchesCountingEachBlock) {
   constexpr std::uint32_t kPrompts = 40;
   constexpr std::uint32_t kBlocks = 50;
   const auto make = [] {
@@ -66,7 +66,7 @@ TEST(ClassHazard, BlocksOfAPromptCountTogetherAsEachByItself) {
     const bool says_how_many = random() % 3 != 0;
     const RequestStart start{.blocks = says_how_many ? count : 0, .unix_ms = 1000 * i};
     const RequestEnd end{.output_tokens = random() % 400, .full_blocks = count - random() % 2};
-    const NextUse told = random() % 4 == 0 ? NextUse::later : NextUse::unknown;
+    const NextUse hint = random() % 4 == 0 ? NextUse::later : NextUse::unknown;
     const auto run = [&](EvictionPolicy& policy, std::vector<BlockHistory>& blocks, bool breaks) {
       const RequestNumber request = policy.begin(start);
       for (std::uint32_t b = 0; b < count; ++b) {
@@ -76,7 +76,7 @@ TEST(ClassHazard, BlocksOfAPromptCountTogetherAsEachByItself) {
       policy.ended(request, end);
       for (std::uint32_t b = count; b-- > 0;) {
         if (breaks) policy.ended(0, {});
-        policy.listed(blocks[b], told);
+        policy.listed(blocks[b], hint);
       }
     };
     run(*together, of_together[prompt], false);
@@ -94,8 +94,8 @@ TEST(ClassHazard, BlocksOfAPromptCountTogetherAsEachByItself) {
   }
 }
 
-// A history may outlive what the log remembers of its request, and requests may never end.
-TEST(ClassHazard, ForgetsRequestsThatAreTooLongAgo) {
+// A history may outlive the log's record of its request, and a request may never end.
+TEST(ClassHazard, ForgetsOldRequests) {
   ClassHazard policy({.capacity_blocks = 16});
   BlockHistory block;
   const RequestNumber first = policy.begin({.blocks = 1});
@@ -110,30 +110,30 @@ TEST(ClassHazard, ForgetsRequestsThatAreTooLongAgo) {
   EXPECT_EQ(block.uses, 1U);  // as if it were new
 }
 
-// What one run knows of its blocks when it ends the next one knows, though it numbers its requests
-// anew; and it teaches nothing twice.
-TEST(ClassHazard, WhatIsKnownOfBlocksOutlivesTheRun) {
+// The next run restores the histories of blocks, though its request numbers start again. It learns
+// nothing twice.
+TEST(ClassHazard, RestartKeepsBlockHistories) {
   const PolicyOptions options{.eviction = EvictionKind::class_hazard, .capacity_blocks = 2'000};
   const auto before = make_eviction_policy(options);
   const auto after = make_eviction_policy(options);
   struct Block {
     BlockHistory history;
-    NextUse told = NextUse::unknown;
+    NextUse hint = NextUse::unknown;
   };
   std::mt19937 random(7);
   std::vector<std::vector<Block>> prompts(60, std::vector<Block>(20));
   for (std::uint32_t i = 0; i < 600; ++i) {
     std::vector<Block>& prompt = prompts[random() % prompts.size()];
     const auto count = static_cast<std::uint32_t>(1 + random() % prompt.size());
-    const NextUse told = random() % 4 == 0 ? NextUse::later : NextUse::unknown;
+    const NextUse hint = random() % 4 == 0 ? NextUse::later : NextUse::unknown;
     const RequestNumber request = before->begin({.blocks = count});
     for (std::uint32_t b = 0; b < count; ++b) before->touched(prompt[b].history, request);
     before->ended(
         request,
-        {.output_tokens = random() % 400, .full_blocks = count - random() % 2, .next_use = told});
+        {.output_tokens = random() % 400, .full_blocks = count - random() % 2, .next_use = hint});
     for (std::uint32_t b = count; b-- > 0;) {
-      before->listed(prompt[b].history, told);
-      prompt[b].told = told;
+      before->listed(prompt[b].history, hint);
+      prompt[b].hint = hint;
     }
   }
   std::vector<Block> all;
@@ -145,20 +145,20 @@ TEST(ClassHazard, WhatIsKnownOfBlocksOutlivesTheRun) {
   std::ranges::stable_sort(all, {}, [](const Block& block) { return block.history.request; });
   std::vector<BlockHistory> restored(all.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    ASSERT_TRUE(after->take_kept(restored[i], before->kept(all[i].history), all[i].told));
-    after->listed(restored[i], all[i].told);
+    ASSERT_TRUE(after->take_kept(restored[i], before->kept(all[i].history), all[i].hint));
+    after->listed(restored[i], all[i].hint);
   }
   ASSERT_TRUE(after->take_learnt(before->learnt()));
   for (EvictionPolicy* policy : {before.get(), after.get()}) {
-    policy->begin({.blocks = 100});  // learns from what has grown older, and takes it into worth
+    policy->begin({.blocks = 100});  // learns from blocks that grew older and updates their worth
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(restored[i].list, all[i].history.list) << i;
     EXPECT_EQ(restored[i].uses, all[i].history.uses) << i;
     EXPECT_EQ(after->kept(restored[i]), before->kept(all[i].history)) << i;
   }
-  // Both have learnt the same from what grew older since, but for what the last request of the
-  // earlier run let grow older, and for how much fades; what was learnt twice would count twice.
+  // Both learn the same from blocks that grew older since. Small differences come from the earlier
+  // run's last request and from fading. Data learnt twice would differ by a factor of two.
   const auto weights_of = [](EvictionPolicy& policy) {
     const auto bytes = policy.learnt();
     std::vector<float> weights((bytes.size() - 16) / sizeof(float));
@@ -173,7 +173,7 @@ TEST(ClassHazard, WhatIsKnownOfBlocksOutlivesTheRun) {
   }
 }
 
-TEST(ClassHazard, OfAnotherOrderNothingIsKnown) {
+TEST(ClassHazard, RefusesAnotherPolicysHistory) {
   constexpr std::uint64_t kByLrfu = 3 | 1U << 3U | 1'024U << 7U;  // as 0.2 wrote it
   ClassHazard hazard({.capacity_blocks = 100});
   BlockHistory taken;
@@ -182,7 +182,7 @@ TEST(ClassHazard, OfAnotherOrderNothingIsKnown) {
   EXPECT_FALSE(taken.is_known());
 }
 
-TEST(HazardTable, KnowsTheBucketOfEveryAge) {
+TEST(HazardTable, FindsTheBucketOfEveryAge) {
   const HazardTable table({.classes = 1, .max_age_blocks = 100'000});
   EXPECT_EQ(table.bucket_of(0), 0U);
   EXPECT_EQ(table.bucket_of(63), 0U);
@@ -210,28 +210,28 @@ TEST(HazardTable, HoldsABlockUntilItsUseIsOverdue) {
   for (std::uint32_t k = 0; k < table.buckets(); ++k) EXPECT_GT(table.worth({1, k}), 0);
 }
 
-// Nobody can have come back late while all is young, so until then what was told counts.
-TEST(HazardTable, WhatIsToldToComeLateIsNoWorseForHavingNotComeEarly) {
+// While all blocks are young, none can have come back late. Until then the hint counts.
+TEST(HazardTable, LateHintIsNotPenalizedForEarlyAges) {
   HazardTable table({.classes = 3, .max_age_blocks = 4096});
-  constexpr std::uint32_t kTold = 1;
+  constexpr std::uint32_t kHinted = 1;
   constexpr std::uint32_t kGuessed = 2;
-  table.expect(kTold, 1);
+  table.expect(kHinted, 1);
   const std::uint32_t late = table.bucket_of(2048);
   for (std::uint32_t k = 0; k < table.buckets(); ++k) {
     table.used_again({.of_class = 0, .bucket = k}, 100);
     table.lived_through({.of_class = 0, .bucket = k}, 1, 100);
-    if (k + 2 >= late) continue;  // an age is averaged with those beside it
-    for (const std::uint32_t young : {kTold, kGuessed}) {
+    if (k + 2 >= late) continue;  // an age is averaged with its neighbours
+    for (const std::uint32_t young : {kHinted, kGuessed}) {
       table.lived_through({.of_class = young, .bucket = k}, 1, 100);
     }
   }
   table.rebuild();
-  EXPECT_NEAR(table.hazard({.of_class = kTold, .bucket = late}), 0.5F, 0.02F);
-  EXPECT_LT(table.hazard({.of_class = kTold, .bucket = 1}), 0.05F);
+  EXPECT_NEAR(table.hazard({.of_class = kHinted, .bucket = late}), 0.5F, 0.02F);
+  EXPECT_LT(table.hazard({.of_class = kHinted, .bucket = 1}), 0.05F);
   EXPECT_LT(table.hazard({.of_class = kGuessed, .bucket = late}), 0.05F);
 }
 
-TEST(HazardTable, FadesWhatItLearnt) {
+TEST(HazardTable, FadesOldData) {
   HazardTable table({.classes = 1, .max_age_blocks = 10'000});
   for (std::uint32_t k = 0; k < table.buckets(); ++k) table.used_again({0, k}, 1000);
   table.rebuild();
@@ -243,8 +243,8 @@ TEST(HazardTable, FadesWhatItLearnt) {
   EXPECT_LT(table.hazard({0, 3}), 0.1F);
 }
 
-// What one table has learnt another goes on from, also of another size.
-TEST(HazardTable, TakesWhatAnotherHasLearnt) {
+// Another table, also of another size, loads what one table has learnt.
+TEST(HazardTable, LoadsAnotherTablesState) {
   const HazardTable::Shape shape{.classes = 3, .max_age_blocks = 10'000};
   HazardTable one(shape);
   for (std::uint32_t k = 0; k < one.buckets(); ++k) {
@@ -264,7 +264,7 @@ TEST(HazardTable, TakesWhatAnotherHasLearnt) {
   ASSERT_TRUE(HazardTable(shape).take_learnt(larger.learnt()));
 }
 
-TEST(HazardTable, RefusesWhatNoTableHasLearnt) {
+TEST(HazardTable, RefusesInvalidState) {
   const HazardTable::Shape shape{.classes = 2, .max_age_blocks = 1'000};
   HazardTable table(shape);
   const auto nothing = table.learnt();

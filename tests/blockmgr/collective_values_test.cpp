@@ -12,12 +12,12 @@ namespace {
 
 const Error kGone{ErrorCode::peer_lost, "rank 1 has gone"};
 
-// Of two ranks, of which the other does and says the same; the n-th call fails.
+// One of two ranks; the other makes the same calls with the same values. The n-th call fails.
 class TwinCommunicator final : public Communicator {
  public:
   explicit TwinCommunicator(int failing_call) : failing_call_(failing_call) {}
   int calls() const { return calls_; }
-  // What the other rank is asked for differs in its reduction.
+  // The other rank asks for another reduction.
   void disagree() { agrees_ = false; }
 
   std::string_view name() const override { return "local"; }
@@ -81,12 +81,12 @@ class CollectiveValuesTest : public testing::Test {
   TransferId id_{};
 };
 
-TEST_F(CollectiveValuesTest, FailsWithTheGroupWhicheverCallFails) {
+TEST_F(CollectiveValuesTest, EveryFailedCallBreaksTheGroup) {
   for (int n = 1;; ++n) {
     TwinCommunicator communicator(n);
     const CollectiveOutcome outcome = share(communicator, Reduction::sum);
     if (communicator.calls() < n) {
-      EXPECT_EQ(n, 3) << "the cards, and the numbers";
+      EXPECT_EQ(n, 3) << "one call for the headers, one for the values";
       EXPECT_EQ(outcome.state, TransferState::done);
       EXPECT_EQ(values(), (std::vector<std::int64_t>{6, -8, 0}));
       return;
@@ -98,7 +98,7 @@ TEST_F(CollectiveValuesTest, FailsWithTheGroupWhicheverCallFails) {
   }
 }
 
-TEST_F(CollectiveValuesTest, IsRefusedAndTheGroupStaysWhereTheRanksAskForDifferentThings) {
+TEST_F(CollectiveValuesTest, DifferentRequestsFailButKeepTheGroup) {
   TwinCommunicator communicator(0);
   communicator.disagree();
   const CollectiveOutcome outcome = share(communicator, Reduction::min);
@@ -107,13 +107,13 @@ TEST_F(CollectiveValuesTest, IsRefusedAndTheGroupStaysWhereTheRanksAskForDiffere
   EXPECT_EQ(outcome.error->code, ErrorCode::state_conflict);
   EXPECT_NE(outcome.error->detail.find("all_reduce (min) of 3 values"), std::string::npos)
       << outcome.error->detail;
-  EXPECT_EQ(communicator.calls(), 1) << "no number was told";
+  EXPECT_EQ(communicator.calls(), 1) << "no value was exchanged";
   EXPECT_EQ(values(), std::nullopt);
 }
 
 const Members kRanks = {0, 4};
 
-TEST(CollectiveHeaders, RanksOfTwoVersionsAreRefusedByName) {
+TEST(CollectiveHeaders, RefusesDifferentVersionsAndNamesTheRanks) {
   std::array<CallHeader, 2> calls = {};
   for (CallHeader& call : calls) call.kind = static_cast<std::uint32_t>(CollectiveKind::broadcast);
   ASSERT_TRUE(check_calls(kRanks, calls));
@@ -126,7 +126,7 @@ TEST(CollectiveHeaders, RanksOfTwoVersionsAreRefusedByName) {
       << checked.error().detail;
 }
 
-TEST(CollectiveHeaders, AKeyIsSaidAsItWasAndNotWithAnyByteFlipped) {
+TEST(CollectiveHeaders, DecodesKeysAndRefusesFlippedBytes) {
   const std::array<std::byte, kMaxKeyBytes> bytes = {std::byte{7}};
   std::array<KeyMessage, 2> messages;
   messages[0] = encode({.key = BlockKey(std::span(bytes).first(3))});

@@ -16,7 +16,7 @@ namespace cairn::testing {
 inline constexpr std::uint64_t kAgentBlocks = 256;
 inline constexpr std::uint64_t kLayerBytes = kAgentBlocks * 32;  // of small_shape()
 
-// Memory of an engine, a region a layer: passed as an open file, or named by its path.
+// Memory of an engine, one region per layer: passed as an open file or named by its path.
 class Engine {
  public:
   explicit Engine(std::filesystem::path path = {})

@@ -1,4 +1,4 @@
-// Starts over a disk tier of which slots and index do not tell the same.
+// Starts over a disk tier whose slots and index disagree.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::UnorderedElementsAreArray;
 
-// Of the rig's blocks: a page that says whose the file is, then a page of header and one of block.
+// The rig's slot file: label pages, then for each slot a page of header and a page of block.
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kSlotBytes = 2 * kPage;
 constexpr std::uint64_t kBootInLog = 72;
@@ -52,8 +52,7 @@ class DiskRecovery : public DiskRestart {
     encode_slot_header(header, page);
     put_page(header_at(header.place.slot), page);
   }
-  // The same key's header in a slot that none was in, labelled at another time. No block is behind
-  // it.
+  // Writes the header again into an empty slot, with another stamp and without a block behind it.
   struct Relabelled {
     std::uint64_t slot = 0;
     std::uint64_t stamp = 0;
@@ -70,7 +69,7 @@ class DiskRecovery : public DiskRestart {
       }
     }
   }
-  // The server that runs now is killed, and the next starts over what it left.
+  // Kills the server that runs now. The next start uses what it left.
   void crash_again() {
     rig_.scheduler->wait_idle();
     auto next = std::make_unique<fakes::TempDir>();
@@ -82,8 +81,8 @@ class DiskRecovery : public DiskRestart {
   std::filesystem::path slots() const { return copy_->path() / "disk/test"; }
 };
 
-// A transfer's header and block are one write, of which a kill may leave the beginning.
-TEST_F(DiskRecovery, AHeaderWhoseBlockIsNotWholeHidesNoneThatIs) {
+// A transfer writes header and block in one write. A kill may leave only its beginning.
+TEST_F(DiskRecovery, TornBlockDoesNotHideAWholeOne) {
   put(keys(1, 3));
   crash();
   const SlotHeader first = header_of(1);
@@ -95,7 +94,7 @@ TEST_F(DiskRecovery, AHeaderWhoseBlockIsNotWholeHidesNoneThatIs) {
   expect_whole(keys(1, 3));
 }
 
-TEST_F(DiskRecovery, AmongSeveralThatAreNotWholeTheOneThatIsCounts) {
+TEST_F(DiskRecovery, WholeBlockWinsOverSeveralTornOnes) {
   put(keys(1, 3));
   crash();
   const SlotHeader first = header_of(2);
@@ -110,7 +109,7 @@ TEST_F(DiskRecovery, AmongSeveralThatAreNotWholeTheOneThatIsCounts) {
   expect_whole(keys(1, 3));
 }
 
-TEST_F(DiskRecovery, OfTwoWholeBlocksOfAKeyTheLaterCounts) {
+TEST_F(DiskRecovery, LaterOfTwoWholeBlocksWins) {
   put(keys(1, 1));
   crash();
   Page bytes{};
@@ -124,9 +123,9 @@ TEST_F(DiskRecovery, OfTwoWholeBlocksOfAKeyTheLaterCounts) {
   EXPECT_EQ(*rig_.read(*back_, key(1)), Bytes(64, std::byte{0x77}));
 }
 
-// Both blocks had the key in their header, and the later one counted once the log was lost, though
-// it was a duplicate whose block did not stay.
-TEST_F(DiskRecovery, OfTwoBlocksCommittedUnderAKeyTheOneThatStayedComesBack) {
+// Once both headers had the key. When the log was lost, the later block won, though it was the
+// duplicate.
+TEST_F(DiskRecovery, DuplicateInOneCommitDoesNotReturn) {
   const Bytes first(64, std::byte{0x11});
   const Bytes second(64, std::byte{0x22});
   const Allocation slots = rig_.allocate(*cache_, {.count = 2, .tier = Tier::disk}).value();
@@ -143,8 +142,8 @@ TEST_F(DiskRecovery, OfTwoBlocksCommittedUnderAKeyTheOneThatStayedComesBack) {
   EXPECT_EQ(*rig_.read(*back_, key(1)), first);
 }
 
-// The same of two commits at once: the second waits until it is known which block stays.
-TEST_F(DiskRecovery, OfTwoCommitsOfAKeyAtOnceTheFirstIsTheOneThatStays) {
+// The same with two concurrent commits: the second waits until it is known which block stays.
+TEST_F(DiskRecovery, FirstOfTwoConcurrentCommitsReturns) {
   constexpr auto kWhere = std::to_array({Tier::disk, Tier::disk, Tier::pinned});
   std::array<Allocation, kWhere.size()> slots;
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -169,7 +168,7 @@ TEST_F(DiskRecovery, OfTwoCommitsOfAKeyAtOnceTheFirstIsTheOneThatStays) {
   EXPECT_EQ(*rig_.read(*back_, key(1)), Bytes(64, std::byte{0x11}));
 }
 
-// A server without the index of its disk tier, over a copy of another's files.
+// Starts a server over a copy of the rig's files, without the index, and reads the key.
 void expect_there_without_index(Rig& rig, const CacheConfig& config, std::uint64_t number) {
   const fakes::TempDir copy;
   std::filesystem::copy(
@@ -187,10 +186,10 @@ void expect_there_without_index(Rig& rig, const CacheConfig& config, std::uint64
   EXPECT_EQ(rig.read(*back, key(number)).value(), bytes_of(key(number)));
 }
 
-// A commit of key 1, which is there, and what happens once its headers are written.
+// A commit of key 1, which exists, with a callback once its headers are written.
 struct CommitOfAKeyThatIsThere {
   explicit CommitOfAKeyThatIsThere() {
-    // On threads of the engine.
+    // Runs on the scheduler's threads.
     options.failpoint = [this](std::string_view place) {
       if (place != "commit.header_written") return;
       std::function<void()> act;
@@ -203,7 +202,7 @@ struct CommitOfAKeyThatIsThere {
     rig.emplace(Rig::Parts{.options = options});
     cache = rig->cache(config);
   }
-  // Slots with the bytes of these keys.
+  // Allocates slots and writes these keys' bytes.
   Allocation written(const std::vector<std::uint64_t>& keys) {
     Allocation slots = rig->allocate(*cache, {.count = static_cast<std::uint32_t>(keys.size()),
                                               .tier = Tier::disk})
@@ -228,10 +227,9 @@ struct CommitOfAKeyThatIsThere {
   std::shared_ptr<Cache> cache;
 };
 
-// Found by the simulation: a commit left the header of a key that was there without a name, the key
-// was erased while that was written, and the block that then stayed was nobody's to a start without
-// an index.
-TEST(CommitHeaders, ABlockWhoseKeyWentUnderItsCommitIsNamedByItsHeader) {
+// Found by the simulation: a commit of an existing key leaves a header without a name. The key was
+// erased during that write, so the new block stayed. A start without an index did not find it.
+TEST(CommitHeaders, HeaderNamesAKeyErasedDuringItsCommit) {
   CommitOfAKeyThatIsThere test;
   ASSERT_TRUE(test.rig->put(*test.cache, {.keys = {key(1)}, .tier = Tier::disk}));
   const Allocation slot = test.written({1});
@@ -242,11 +240,11 @@ TEST(CommitHeaders, ABlockWhoseKeyWentUnderItsCommitIsNamedByItsHeader) {
   expect_there_without_index(*test.rig, test.config, 1);
 }
 
-// Found by the simulation: the first of two commits had left a header without a name, and gave it
-// none later since the second one was about to commit the key. As it had taken another key it did
-// not wait for that one.
-TEST(CommitHeaders, ABlockWhoseKeyAnotherCommitHasTakenIsNamedByItsHeader) {
-  // Of four rounds one has the order of events that went wrong.
+// Found by the simulation: the first of two commits left a header without a name. It did not name
+// it later, since the second was about to commit the key. It did not wait for the second either,
+// since it had taken another key.
+TEST(CommitHeaders, HeaderNamesAKeyTakenByAnotherCommit) {
+  // About one round in four has the order of events that went wrong.
   for (int round = 0; round < 12; ++round) {
     CommitOfAKeyThatIsThere test;
     ASSERT_TRUE(test.rig->put(*test.cache, {.keys = {key(1)}, .tier = Tier::disk}));
@@ -262,11 +260,11 @@ TEST(CommitHeaders, ABlockWhoseKeyAnotherCommitHasTakenIsNamedByItsHeader) {
         *test.cache, first.lease,
         {{.handle = first.blocks[0], .key = key(1)}, {.handle = first.blocks[1], .key = key(20)}});
     test.rig->scheduler->wait_idle();
-    // Which of them comes first is open.
+    // Either commit may win.
     EXPECT_NE(one.value().front(), other->value().front());
     ASSERT_TRUE(test.cache->release(first.lease));
     ASSERT_TRUE(test.cache->release(second.lease));
-    // The slot of the one that was a duplicate is among those that are written now.
+    // These blocks reuse the duplicate's slot.
     std::vector<BlockKey> others;
     for (std::uint64_t i = 2; i <= 15; ++i) others.push_back(key(i));
     ASSERT_TRUE(test.rig->put(*test.cache, {.keys = others, .tier = Tier::disk}));
@@ -274,9 +272,9 @@ TEST(CommitHeaders, ABlockWhoseKeyAnotherCommitHasTakenIsNamedByItsHeader) {
   }
 }
 
-// Found by the crash harness: a power cut took the header of a block that the log knew; when the
-// index was damaged later, nothing knew it any more.
-TEST_F(DiskRecovery, AHeaderThatAPowerCutTookIsThereAgainBeforeTheIndexIsLost) {
+// Found by the crash harness: a power cut lost the header of a block that the log knew. When the
+// index was damaged later, the block was lost.
+TEST_F(DiskRecovery, RewritesAHeaderLostInAPowerCut) {
   put(keys(1, 3));
   crash();
   put_page(header_at(1), Page{});
@@ -294,7 +292,7 @@ TEST_F(DiskRecovery, AHeaderThatAPowerCutTookIsThereAgainBeforeTheIndexIsLost) {
   expect_whole(keys(1, 3));
 }
 
-TEST_F(DiskRecovery, AHeaderThatAPowerCutTookIsMendedBesideATornLogToo) {
+TEST_F(DiskRecovery, RewritesALostHeaderBesideATornLog) {
   put(keys(1, 3));
   crash();
   put_page(header_at(1), Page{});
@@ -312,10 +310,10 @@ std::string long_text(std::uint64_t number) {
   return "\"" + std::string(4'000, static_cast<char>('a' + number % 26)) + "\"";
 }
 
-// The log of a small tier is 1 MiB: so many run over its spare too.
+// The log of a small tier is 1 MiB. This number of updates fills its spare too.
 constexpr std::uint64_t kUpdates = 600;
 
-TEST_F(DiskRecovery, WhatWasAnsweredAfterALogRanFullIsKept) {
+TEST_F(DiskRecovery, KeepsChangesMadeAfterALogFilled) {
   put(keys(1, 3));
   for (std::uint64_t i = 0; i < kUpdates; ++i)
     ASSERT_TRUE(cache_->set_metadata(key(1), long_text(i)));
@@ -330,7 +328,7 @@ TEST_F(DiskRecovery, WhatWasAnsweredAfterALogRanFullIsKept) {
   expect_whole({key(1), key(3), key(11)});
 }
 
-TEST_F(DiskRecovery, ACheckpointAfterALogRanFullHasASpareAgain) {
+TEST_F(DiskRecovery, CheckpointAfterAFullLogMakesASpare) {
   put(keys(1, 3));
   for (std::uint64_t i = 0; i < kUpdates; ++i)
     ASSERT_TRUE(cache_->set_metadata(key(1), long_text(i)));
@@ -348,7 +346,7 @@ TEST_F(DiskRecovery, ACheckpointAfterALogRanFullHasASpareAgain) {
             long_text(kUpdates - 1));
 }
 
-TEST(SlotJournal, AServerThatIsKilledAgainAndAgainDoesNotFillTheDiskWithLogs) {
+TEST(SlotJournal, RepeatedKillsRequestACheckpoint) {
   fakes::TempDir folder;
   const SlotJournal::Options options{.path = folder.path() / "test", .file_id = 7, .num_slots = 4};
   bool wanted = false;
@@ -363,8 +361,8 @@ TEST(SlotJournal, AServerThatIsKilledAgainAndAgainDoesNotFillTheDiskWithLogs) {
   EXPECT_GT(starts, 2);
 }
 
-// A start that read the headers must not leave an index behind that looks like all there is.
-TEST_F(DiskRecovery, ADamagedLogWhoseNumberIsTheNextIsNotForgotten) {
+// A start that read the headers must not leave an incomplete index that looks complete.
+TEST_F(DiskRecovery, StaysCompleteAfterADamagedLog) {
   put(keys(1, 3));
   crash();
   {
@@ -378,8 +376,8 @@ TEST_F(DiskRecovery, ADamagedLogWhoseNumberIsTheNextIsNotForgotten) {
   EXPECT_THAT(there(), UnorderedElementsAreArray({key(1), key(2), key(3), key(11)}));
 }
 
-// Its log cannot be made at the start: no room, or as here a folder in its place.
-TEST_F(DiskRecovery, ACacheWhoseLogCannotBeMadeIsThereOnceItCan) {
+// A folder in the log's place keeps the start from creating it.
+TEST_F(DiskRecovery, CacheOpensOnceItsLogCanBeCreated) {
   put(keys(1, 3));
   crash();
   const std::filesystem::path log = slots().string() + "~log.3";
@@ -397,7 +395,7 @@ TEST_F(DiskRecovery, ACacheWhoseLogCannotBeMadeIsThereOnceItCan) {
   expect_whole(keys(1, 3));
 }
 
-// No file grows beyond the size of a small tier's slot file, as on a disk without room for a log.
+// Limits files to the size of a small tier's slot file, as a disk without room for a log does.
 class NoRoomForLogs {
  public:
   NoRoomForLogs() : before_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -421,7 +419,7 @@ class NoRoomForLogs {
   void (*before_)(int);
 };
 
-TEST_F(DiskRecovery, ATierWithoutRoomForItsLogIsServedAndHasOneOnceThereIs) {
+TEST_F(DiskRecovery, TierWorksWithoutALogUntilThereIsRoom) {
   put(keys(1, 3));
   crash();
   {
@@ -439,8 +437,8 @@ TEST_F(DiskRecovery, ATierWithoutRoomForItsLogIsServedAndHasOneOnceThereIs) {
   expect_whole(there());
 }
 
-// What was noted nowhere is in the headers: no later start may believe the log before.
-TEST_F(DiskRecovery, WhatWasStoredWithoutALogIsThereAfterEveryKill) {
+// Without a log only the headers name the new blocks. No later start may trust the earlier log.
+TEST_F(DiskRecovery, BlocksStoredWithoutALogSurviveKills) {
   put(keys(1, 3));
   crash();
   for (std::uint64_t n = 11; n <= 12; ++n) {
@@ -459,7 +457,7 @@ TEST_F(DiskRecovery, WhatWasStoredWithoutALogIsThereAfterEveryKill) {
   }
 }
 
-TEST(UnfinishedSlotFiles, AreRemovedAtTheNextStart) {
+TEST(UnfinishedSlotFiles, NextStartRemovesThem) {
   fakes::TempDir folder;
   const auto root = folder.path() / "disk";
   std::filesystem::create_directories(root / "deep");

@@ -10,7 +10,7 @@
 
 namespace cairn::testing {
 
-// Checkpoints only where the test makes them.
+// Only the test makes checkpoints.
 inline BlockManagerOptions by_hand() {
   BlockManagerOptions options;
   options.disk.checkpoint_period_ms = 0;
@@ -21,7 +21,7 @@ class DiskRestart : public ::testing::Test {
  protected:
   DiskRestart() : rig_({.options = by_hand()}), cache_(rig_.cache(config_)) {}
 
-  // The server is killed now. Its folder's copy, for damage; restart() starts over it.
+  // Kills the server. Returns the copy of its disk folder, which restart() uses.
   std::filesystem::path crash() {
     rig_.scheduler->wait_idle();
     copy_ = std::make_unique<fakes::TempDir>();

@@ -1,5 +1,5 @@
-// What of a disk tier comes back after a crash: the data directory is copied as it is at that
-// moment, and another manager starts over the copy.
+// Crashes with a disk tier: the test copies the data directory at that moment, and another manager
+// starts over the copy.
 #include "tests/blockmgr/disk_restart.hpp"
 
 #include <gmock/gmock.h>
@@ -19,14 +19,14 @@ namespace {
 
 using ::testing::UnorderedElementsAreArray;
 
-TEST_F(DiskRestart, EveryCommittedBlockComesBackFromTheLogAlone) {
+TEST_F(DiskRestart, LogAloneRestoresEveryBlock) {
   put(keys(1, 5));
   crash_and_restart();
   EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 5)));
   expect_whole(keys(1, 5));
 }
 
-TEST_F(DiskRestart, ACheckpointAndTheLogBehindItAreOneIndex) {
+TEST_F(DiskRestart, CheckpointAndLaterLogFormOneIndex) {
   put(keys(1, 3));
   rig_.manager->checkpoint();
   put(keys(11, 3));
@@ -40,7 +40,7 @@ TEST_F(DiskRestart, ACheckpointAndTheLogBehindItAreOneIndex) {
   expect_whole({key(2), key(11), key(23)});
 }
 
-TEST_F(DiskRestart, AnErasedBlockStaysErasedWhateverTookItsSlot) {
+TEST_F(DiskRestart, ErasedBlockStaysErasedAfterSlotReuse) {
   put(keys(1, 2));
   rig_.manager->checkpoint();
   ASSERT_TRUE(cache_->erase(key(1)));
@@ -50,14 +50,14 @@ TEST_F(DiskRestart, AnErasedBlockStaysErasedWhateverTookItsSlot) {
   expect_whole({key(2), key(5)});
 }
 
-TEST_F(DiskRestart, WhatClearTookStaysAway) {
+TEST_F(DiskRestart, ClearedBlocksStayAway) {
   put(keys(1, 4));
   ASSERT_TRUE(cache_->clear({}));
   crash_and_restart();
   EXPECT_TRUE(there().empty());
 }
 
-TEST_F(DiskRestart, ABlockWhoseTimeEndedMeanwhileIsGone) {
+TEST_F(DiskRestart, BlockExpiresWhileTheServerIsDown) {
   put(keys(1, 1), 1000);
   put(keys(2, 1), 60'000);
   crash();
@@ -69,7 +69,7 @@ TEST_F(DiskRestart, ABlockWhoseTimeEndedMeanwhileIsGone) {
   EXPECT_TRUE(there().empty());
 }
 
-TEST_F(DiskRestart, ParentsMetadataAndHandlesAreAsTheyWere) {
+TEST_F(DiskRestart, ParentsMetadataAndHandlesSurvive) {
   put(keys(1, 3));
   ASSERT_TRUE(cache_->set_metadata(key(2), R"({"tokens": 16})"));
   const auto before = cache_->list({.tier = Tier::disk}).value().blocks;
@@ -85,9 +85,9 @@ TEST_F(DiskRestart, ParentsMetadataAndHandlesAreAsTheyWere) {
   }
 }
 
-TEST_F(DiskRestart, NoHandleFromBeforeIsGivenOutAgain) {
+TEST_F(DiskRestart, HandlesAreNeverReused) {
   put(keys(1, 1));
-  // Lives that nobody ever heard of but who allocated them.
+  // These slots are allocated but never committed, so no file names their generations.
   std::uint64_t highest = 0;
   for (int i = 0; i < 3; ++i) {
     const auto allocation = rig_.allocate(*cache_, {.count = 15, .tier = Tier::disk}).value();
@@ -114,7 +114,7 @@ void turn_byte(const std::filesystem::path& path, std::size_t at) {
   std::ofstream(path, std::ios::binary | std::ios::in) << bytes;
 }
 
-TEST_F(DiskRestart, TheHeadersMakeUpForATornEndOfTheLog) {
+TEST_F(DiskRestart, HeadersReplaceATornLogTail) {
   put(keys(1, 3));
   const auto log = crash() / "test~log.1";
   turn_byte(log, bytes_of_file(log).find_last_not_of('\0') - 3);
@@ -137,7 +137,7 @@ class LearntRestart : public DiskRestart {
     rig_.manager->checkpoint();
     put(keys(11, 1));
   }
-  // Behind the file's head.
+  // The file without its header.
   static std::string learnt_in(const std::filesystem::path& folder) {
     return bytes_of_file(folder / "learns~learnt").substr(32);
   }
@@ -149,13 +149,13 @@ class LearntRestart : public DiskRestart {
   }
 };
 
-TEST_F(LearntRestart, TheOrderOfEvictionGoesOnFromWhatItHasLearnt) {
+TEST_F(LearntRestart, PolicyKeepsItsLearntState) {
   const std::string before = learnt_in(crash());
   EXPECT_GT(std::ranges::count_if(before, [](char byte) { return byte != 0; }), 8);
   EXPECT_EQ(learnt_after_restart(), before);
 }
 
-TEST_F(LearntRestart, WhatIsDamagedIsNotTakenAndKeepsNoBlockAway) {
+TEST_F(LearntRestart, DamagedStateIsIgnoredAndBlocksStay) {
   const std::filesystem::path path = crash() / "learns~learnt";
   const std::string before = bytes_of_file(path);
   for (const std::size_t at : {std::size_t{0}, std::size_t{8}, std::size_t{16}, std::size_t{24},
@@ -172,7 +172,7 @@ TEST_F(LearntRestart, WhatIsDamagedIsNotTakenAndKeepsNoBlockAway) {
   EXPECT_NE(learnt_after_restart(), before.substr(32));
 }
 
-// By slot: as the checkpoint and the log have them.
+// The histories in the checkpoint and the log, by slot.
 std::map<std::uint32_t, std::uint64_t> histories_in(const std::filesystem::path& folder,
                                                     std::uint64_t file_id) {
   SlotJournal journal({.path = folder / "learns", .file_id = file_id, .num_slots = 16});
@@ -184,7 +184,7 @@ std::map<std::uint32_t, std::uint64_t> histories_in(const std::filesystem::path&
   return histories;
 }
 
-TEST_F(LearntRestart, WhatIsKnownOfEachBlockIsAsItWas) {
+TEST_F(LearntRestart, BlockHistoriesSurvive) {
   const MatchResult found = rig_.match(*cache_, keys(1, 6), 1'000);
   ASSERT_TRUE(cache_->release(*found.lease, {.output_tokens = 20}));
   rig_.manager->checkpoint();
@@ -199,7 +199,7 @@ TEST_F(LearntRestart, WhatIsKnownOfEachBlockIsAsItWas) {
   EXPECT_EQ(histories_in(copy_->path() / "disk", file_id), before);
 }
 
-TEST_F(DiskRestart, WhatIsSaidOfABlockOutlivesTheRun) {
+TEST_F(DiskRestart, HintsSurvive) {
   put(keys(1, 1));
   put(keys(2, 1));
   const MatchResult found = rig_.match(*cache_, keys(2, 1), 1'000);
@@ -209,18 +209,19 @@ TEST_F(DiskRestart, WhatIsSaidOfABlockOutlivesTheRun) {
   const auto capacity =
       static_cast<std::uint32_t>(back_->stats().tiers[index_of(Tier::disk)].capacity_blocks);
   ASSERT_TRUE(rig_.allocate(*back_, {.count = capacity - 1, .tier = Tier::disk}));
-  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 1))) << "though it is older";
+  EXPECT_THAT(there(), UnorderedElementsAreArray(keys(1, 1)))
+      << "key 1 is older, but key 2 has the hint";
 }
 
-TEST_F(LearntRestart, WhatIsLearntGoesWithItsCache) {
+TEST_F(LearntRestart, DroppedCacheRemovesItsState) {
   ASSERT_TRUE(std::filesystem::exists(rig_.dir.path() / "disk/learns~learnt"));
   cache_.reset();
   ASSERT_TRUE(rig_.manager->drop_cache("learns", false));
   EXPECT_FALSE(std::filesystem::exists(rig_.dir.path() / "disk/learns~learnt"));
 }
 
-// Found by the crash harness: what came after the damage was lost, though it was on disk.
-TEST_F(DiskRestart, TheHeadersMakeUpForADamagedLogAndErasedBlocksStayAway) {
+// Found by the crash harness: blocks logged after the damage were lost, though they were on disk.
+TEST_F(DiskRestart, HeadersReplaceADamagedLog) {
   put(keys(1, 4));
   ASSERT_TRUE(cache_->erase(key(2)));
   rig_.manager->checkpoint();
@@ -232,8 +233,8 @@ TEST_F(DiskRestart, TheHeadersMakeUpForADamagedLogAndErasedBlocksStayAway) {
   expect_whole({key(1), key(11), key(14)});
 }
 
-// Found by the crash harness: the older log looked complete.
-TEST_F(DiskRestart, ALogThatIsGoneIsMissed) {
+// Found by the crash harness: the older log looked complete, so the missing one was not noticed.
+TEST_F(DiskRestart, DetectsAMissingLog) {
   put(keys(1, 2));
   crash_and_restart();
   const auto before = copy_->path() / "disk";
@@ -249,8 +250,8 @@ TEST_F(DiskRestart, ALogThatIsGoneIsMissed) {
               UnorderedElementsAreArray({key(1), key(2), key(11), key(12)}));
 }
 
-// Found by the crash harness: a slot's next life was taken for one that had ended.
-TEST_F(DiskRestart, AHeaderOfALifeAfterTheCheckpointCounts) {
+// Found by the crash harness: a start took a slot's new block for one that had been erased.
+TEST_F(DiskRestart, HeaderNewerThanTheCheckpointCounts) {
   put(keys(1, 2));
   ASSERT_TRUE(cache_->erase(key(1)));  // its slot is free, and known
   rig_.manager->checkpoint();
@@ -261,7 +262,7 @@ TEST_F(DiskRestart, AHeaderOfALifeAfterTheCheckpointCounts) {
   expect_whole({key(2), key(11)});
 }
 
-TEST_F(DiskRestart, WithoutAnIndexTheHeadersTellWhatIsThere) {
+TEST_F(DiskRestart, HeadersReplaceAMissingIndex) {
   put(keys(1, 4));
   rig_.manager->checkpoint();
   const auto folder = crash();
@@ -273,7 +274,7 @@ TEST_F(DiskRestart, WithoutAnIndexTheHeadersTellWhatIsThere) {
   EXPECT_EQ(back_->list({.tier = Tier::disk}).value().blocks[1].parent, key(1));
 }
 
-TEST_F(DiskRestart, ADamagedCheckpointIsNotTaken) {
+TEST_F(DiskRestart, IgnoresADamagedCheckpoint) {
   put(keys(1, 4));
   rig_.manager->checkpoint();
   const auto folder = crash();
@@ -285,7 +286,7 @@ TEST_F(DiskRestart, ADamagedCheckpointIsNotTaken) {
   expect_whole(keys(1, 4));
 }
 
-TEST_F(DiskRestart, ACrashInTheMiddleOfACheckpointLosesNothing) {
+TEST_F(DiskRestart, CrashDuringACheckpointLosesNothing) {
   for (const std::string_view place :
        {"checkpoint.begun", "checkpoint.written", "checkpoint.ended"}) {
     BlockManagerOptions options = by_hand();
@@ -319,7 +320,7 @@ TEST_F(DiskRestart, ACrashInTheMiddleOfACheckpointLosesNothing) {
   }
 }
 
-TEST_F(DiskRestart, SurvivesOneRestartAfterAnother) {
+TEST_F(DiskRestart, SurvivesRepeatedRestarts) {
   put(keys(1, 2));
   for (std::uint64_t round = 0; round < 4; ++round) {
     crash_and_restart();
@@ -341,8 +342,8 @@ std::string file_of(const CacheConfig& config) {
   return path.empty() ? config.name : path;
 }
 
-// Caches by the names that the files beside another's slot file once had: the first checkpoint of
-// `z` truncated the blocks of `z.log.2`.
+// Caches whose names once clashed with files of another cache: the first checkpoint of `z`
+// truncated the blocks of `z.log.2`.
 void expect_all_kept(const std::vector<CacheConfig>& configs) {
   constexpr std::size_t kKeysPerCache = 4;
   const auto keys_of = [](std::size_t cache) { return keys(100 * cache + 1, kKeysPerCache); };
@@ -355,7 +356,7 @@ void expect_all_kept(const std::vector<CacheConfig>& configs) {
     rig.manager->checkpoint();
   }
   rig.scheduler->wait_idle();
-  fakes::TempDir killed;  // as it is now, before a clean end
+  fakes::TempDir killed;  // a copy before the clean shutdown
   std::filesystem::copy(rig.dir.path(), killed.path(), std::filesystem::copy_options::recursive);
   BlockManagerOptions options = by_hand();
   options.data_dir = killed.path();
@@ -377,11 +378,11 @@ void expect_all_kept(const std::vector<CacheConfig>& configs) {
       expect_whole(*back->cache, i);
     }
     if (start < 2) continue;
-    // What goes with a cache is its own.
+    // Dropping a cache removes only its own files.
     ASSERT_TRUE(after.drop_cache(configs.front().name, false));
     after.checkpoint();
     for (std::size_t i = 1; i < configs.size(); ++i) {
-      SCOPED_TRACE(configs[i].name + " beside a cache that went");
+      SCOPED_TRACE(configs[i].name + " after another cache was dropped");
       expect_whole(*after.find_cache(configs[i].name).value(), i);
     }
   }
@@ -394,7 +395,7 @@ CacheConfig named(const std::string& name, const std::string& path = {}) {
   return config;
 }
 
-TEST(DiskNames, ACacheNamedLikeAFileBesideAnothersSlotFileKeepsItsBlocks) {
+TEST(DiskNames, CacheNamedLikeAnotherCachesFileKeepsItsBlocks) {
   std::vector<CacheConfig> configs;
   for (const char* name :
        {"m", "m.index", "m.index.new", "w", "w.new", "z", "z.log.1", "z.log.2"}) {
@@ -405,7 +406,7 @@ TEST(DiskNames, ACacheNamedLikeAFileBesideAnothersSlotFileKeepsItsBlocks) {
   expect_all_kept(configs);
 }
 
-TEST(DiskNames, APathLikeAFileBesideAnothersSlotFileKeepsItsBlocks) {
+TEST(DiskNames, PathLikeAnotherCachesFileKeepsItsBlocks) {
   std::vector<CacheConfig> configs = {named("a", "x/b"), named("b", "x/b.index"),
                                       named("c", "x/b.log.2"), named("d", "x/b.new"),
                                       named("e", "x/b.index.new")};
@@ -414,7 +415,7 @@ TEST(DiskNames, APathLikeAFileBesideAnothersSlotFileKeepsItsBlocks) {
   expect_all_kept(configs);
 }
 
-TEST(DiskNames, NoPathHasTheMarkOfTheFilesBesideASlotFile) {
+TEST(DiskNames, RefusesTildeInAPath) {
   Rig rig({.options = by_hand()});
   ASSERT_TRUE(rig.manager->create_cache(named("a", "x/b")));
   for (const char* path : {"x/b~index", "x/b~log.2", "x/b~new", "~", "x~/b"}) {
@@ -425,7 +426,7 @@ TEST(DiskNames, NoPathHasTheMarkOfTheFilesBesideASlotFile) {
   }
 }
 
-TEST(DiskAdmissionPolicy, SecondUseKeepsWhatNobodyAskedForAgainOffTheDisk) {
+TEST(DiskAdmissionPolicy, SecondUseRejectsBlocksUsedOnce) {
   BlockManagerOptions options = by_hand();
   options.disk.admission = DiskAdmission::second_use;
   Rig rig({.options = options});
@@ -441,7 +442,7 @@ TEST(DiskAdmissionPolicy, SecondUseKeepsWhatNobodyAskedForAgainOffTheDisk) {
   EXPECT_EQ(cache->stats().disk_admission.rejected, 1u);
 }
 
-TEST(DiskAdmissionPolicy, NoMoreIsOffloadedThanTheRateAllows) {
+TEST(DiskAdmissionPolicy, RateLimitsOffloads) {
   BlockManagerOptions options = by_hand();
   options.disk.write_bytes_per_s = 128;  // two blocks
   Rig rig({.options = options});

@@ -1,4 +1,4 @@
-// The scrub finds what went wrong on disk before anybody asks for it.
+// The scrub finds damage on disk before a client reads it.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -24,14 +24,14 @@ class DiskScrub : public ::testing::Test {
     BlockManagerOptions options;
     options.disk.checkpoint_period_ms = 0;
     options.disk.scrub_bytes_per_s = bytes_per_s;
-    options.disk.direct = false;  // the tests write beside it
+    options.disk.direct = false;  // the tests write to the file too
     return options;
   }
   void tick() {
     rig_.manager->tick();
     rig_.scheduler->wait_idle();
   }
-  // Turns a bit of the block's bytes as they lie in the file.
+  // Flips a bit of the block's bytes in the file.
   void damage(std::uint32_t slot) {
     std::fstream file(rig_.dir.path() / "disk/test",
                       std::ios::in | std::ios::out | std::ios::binary);
@@ -78,7 +78,7 @@ TEST_F(DiskScrub, BeginsAgainAtTheEnd) {
   EXPECT_EQ(stats().wrong, 0u);
 }
 
-TEST_F(DiskScrub, DropsAndCountsWhatIsWrongAndNothingElse) {
+TEST_F(DiskScrub, DropsAndCountsOnlyDamagedBlocks) {
   damage(1);
   damage(6);
   for (int i = 0; i < 2; ++i) {
@@ -93,7 +93,7 @@ TEST_F(DiskScrub, DropsAndCountsWhatIsWrongAndNothingElse) {
   }
 }
 
-TEST_F(DiskScrub, WhatWasWrongStaysCountedWhereItsCacheIsDropped) {
+TEST_F(DiskScrub, CountOutlivesADroppedCache) {
   const auto wrong = [&] { return rig_.manager->totals().checksum_failures[index_of(Tier::disk)]; };
   damage(1);
   tick();
@@ -104,7 +104,7 @@ TEST_F(DiskScrub, WhatWasWrongStaysCountedWhereItsCacheIsDropped) {
 }
 
 // The second read began while the block was there.
-TEST_F(DiskScrubOff, ABlockThatTwoReadersFindWrongCountsOnce) {
+TEST_F(DiskScrubOff, DamageFoundByTwoReadersCountsOnce) {
   damage(1);
   auto first = cache_->read(key(2), {});
   auto second = cache_->read(key(2), {});
@@ -116,7 +116,7 @@ TEST_F(DiskScrubOff, ABlockThatTwoReadersFindWrongCountsOnce) {
   EXPECT_EQ(rig_.manager->totals().checksum_failures[index_of(Tier::disk)], 1u);
 }
 
-TEST_F(DiskScrub, LooksPastFreeSlots) {
+TEST_F(DiskScrub, SkipsFreeSlots) {
   for (const BlockKey& each : keys(1, 6)) ASSERT_TRUE(cache_->erase(each));
   tick();
   EXPECT_EQ(stats().blocks, 2u);

@@ -1,6 +1,6 @@
-// Every call of the system that agents cause fails once, in turn: while they register memory, are
-// loaded and stored, are registered again and end. The linker puts these calls in the place of the
-// system's (see CMakeLists.txt), for what is linked statically: our own code.
+// Each system call that agents cause fails once, in turn: while they register memory, load, store,
+// register again and end. The linker replaces the system's calls with these (see CMakeLists.txt) in
+// statically linked code, which is our own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -18,9 +18,9 @@
 namespace cairn::testing {
 namespace {
 
-// Which call fails. Calls are made by several threads.
+// Which call fails. Several threads make calls.
 struct Plan {
-  std::atomic<std::uint64_t> n{0};  // 0: nothing is counted
+  std::atomic<std::uint64_t> n{0};  // 0: do not count
   std::atomic<std::uint64_t> calls{0};
   std::atomic<const char*> failed{nullptr};
 };
@@ -125,7 +125,7 @@ class AgentCallsTest : public ::testing::Test {
   }
   EngineMemories& engine_memories() { return rig_.manager->engine_memories(); }
 
-  // False where it failed, which must have a name.
+  // False if it failed. A failure must have a code and a message.
   template <class T>
   static bool went_well(const Result<T>& result) {
     if (result) return true;
@@ -146,7 +146,7 @@ class AgentCallsTest : public ::testing::Test {
                                [&](const auto& failure) { return failure.key == name; });
   }
 
-  // Registers, loads, registers again, stores and ends. All went well where nothing failed.
+  // Registers, loads, registers again, stores and ends.
   void live(const Engine& engine, const std::string& name, std::uint64_t first_stored) {
     const EngineMemoryConfig config = engine.config(name);
     if (!went_well(engine_memories().put(config, {.lease_ms = 1000}))) return;
@@ -165,7 +165,7 @@ class AgentCallsTest : public ::testing::Test {
         EXPECT_EQ(engine.read(i), bytes_of(asked[i])) << "a wrong byte";
       }
     }
-    // Refused where nobody can tell that it is the same memory; it is registered all the same.
+    // Refused if it cannot be identified as the same memory. It stays registered either way.
     if (went_well(engine_memories().put(engine.config(name), {.lease_ms = 1000}))) {
       EXPECT_EQ(engine_memories().list({}, true).size(), 1u);
     }
@@ -200,7 +200,7 @@ class AgentCallsTest : public ::testing::Test {
       EXPECT_EQ(*bytes, bytes_of(name)) << "a wrong byte";
     }
   }
-  // Of engines' memory: in this process, beside the engine's own.
+  // Mappings of engine memory in this process, the engine's own included.
   static std::size_t mappings(const std::string& of) {
     std::ifstream maps("/proc/self/maps");
     std::size_t found = 0;
@@ -222,7 +222,7 @@ class AgentCallsTest : public ::testing::Test {
   std::shared_ptr<Cache> cache_;
 };
 
-TEST_F(AgentCallsTest, EachThatFailsIsNamedAndLeavesNothing) {
+TEST_F(AgentCallsTest, EveryFailedCallIsReportedAndLeaksNothing) {
   const Engine passed;
   const Engine named(folder_.path() / "kv");
   std::map<std::string, int> failures;
@@ -258,7 +258,7 @@ TEST_F(AgentCallsTest, EachThatFailsIsNamedAndLeavesNothing) {
       EXPECT_EQ(mappings(of), 1u) << of;
       EXPECT_EQ(open_files(of), 1u) << of;
     }
-    // The next ones have all that the last may have left taken.
+    // The next agents would lack anything that the last one leaked.
     live(passed, "next", 160);
     live(named, "next", 170);
     cache_.reset();

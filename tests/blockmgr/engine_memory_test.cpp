@@ -10,7 +10,7 @@
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/fakes/gated_disk_io.hpp"
 
-// Agents: whose they are, how long they live, and that a copy which fails has failed.
+// Agents: who owns them, how long they live, and how a failed copy is reported.
 namespace cairn::testing {
 namespace {
 
@@ -49,7 +49,7 @@ class AgentTest : public ::testing::Test {
   const Engine engine_;
 };
 
-TEST_F(AgentTest, LivesAsLongAsItsLeaseAndEachUseOfItRenewsThat) {
+TEST_F(AgentTest, EachUseRenewsItsLease) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   rig_.clock.advance_ms(999);
   rig_.manager->tick();
@@ -68,7 +68,7 @@ TEST_F(AgentTest, LivesAsLongAsItsLeaseAndEachUseOfItRenewsThat) {
       << "its bytes are free";
 }
 
-TEST_F(AgentTest, OfAConnectionEndsWithIt) {
+TEST_F(AgentTest, EndsWithItsConnection) {
   auto connection = std::make_shared<EngineConnection>();
   ASSERT_TRUE(engine_memories().put(engine_.config(), {.tether = connection}));
   EXPECT_EQ(connection->engine_memories, 1u);
@@ -79,13 +79,13 @@ TEST_F(AgentTest, OfAConnectionEndsWithIt) {
   connection.reset();
   rig_.clock.advance_ms(1'000'000);
   rig_.manager->tick();
-  EXPECT_TRUE(is_there()) << "it goes with the one that it was registered over last";
+  EXPECT_TRUE(is_there()) << "it ends with the connection that registered it last";
   next.reset();
   rig_.manager->tick();
   EXPECT_FALSE(is_there());
 }
 
-TEST_F(AgentTest, IsItsTokensOnly) {
+TEST_F(AgentTest, OnlyItsTokenMayUseIt) {
   const LeaseHolder mine = holder("mine");
   const LeaseHolder other = holder("other");
   ASSERT_TRUE(engine_memories().put(engine_.config(), {.holder = mine, .lease_ms = 1000}));
@@ -104,7 +104,7 @@ TEST_F(AgentTest, IsItsTokensOnly) {
   EXPECT_TRUE(engine_memories().remove("engine", other, true, [] {}));
 }
 
-// The kernel charges memory that was never touched to whoever touches it: the server.
+// The kernel charges untouched memory to the process that touches it first: the server.
 class AgentMemoryTest : public ::testing::Test {
  protected:
   static Rig::Parts limited_to(std::uint64_t bytes) {
@@ -120,7 +120,7 @@ class AgentMemoryTest : public ::testing::Test {
   const Engine third_;
 };
 
-TEST_F(AgentMemoryTest, IsBoundedForAllTogether) {
+TEST_F(AgentMemoryTest, LimitsAllAgentsTogether) {
   ASSERT_TRUE(engine_memories().put(first_.config("first"), {.lease_ms = 1000}));
   ASSERT_TRUE(engine_memories().put(second_.config("second"), {.lease_ms = 1000}));
   const auto refused = engine_memories().put(third_.config("third"), {.lease_ms = 1000});
@@ -128,16 +128,16 @@ TEST_F(AgentMemoryTest, IsBoundedForAllTogether) {
   EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
   EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("import.max_bytes"));
   EXPECT_TRUE(engine_memories().put(first_.config("first"), {.lease_ms = 1000}))
-      << "the same is no more";
+      << "registering again adds nothing";
   ASSERT_TRUE(engine_memories().remove("second", {}, true, [] {}));
   EXPECT_TRUE(engine_memories().put(third_.config("third"), {.lease_ms = 1000}));
   rig_.clock.advance_ms(1000);
   rig_.manager->tick();
   EXPECT_TRUE(engine_memories().put(second_.config("second"), {.lease_ms = 1000}))
-      << "two have run out";
+      << "two leases have expired";
 }
 
-TEST_F(AgentMemoryTest, IsBoundedForAToken) {
+TEST_F(AgentMemoryTest, LimitsEachToken) {
   const auto mine = std::make_shared<MemoryQuota>(
       MemoryQuota::Terms{.limit_bytes = 3 * kLayerBytes, .whose = "my limit"});
   const EngineMemory::Terms terms{.lease_ms = 1000, .registered = mine};
@@ -147,12 +147,13 @@ TEST_F(AgentMemoryTest, IsBoundedForAToken) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
   EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("my limit"));
-  EXPECT_TRUE(engine_memories().put(second_.config("second"), {.lease_ms = 1000})) << "another's";
+  EXPECT_TRUE(engine_memories().put(second_.config("second"), {.lease_ms = 1000}))
+      << "another token's";
   ASSERT_TRUE(engine_memories().remove("first", {}, true, [] {}));
   EXPECT_EQ(mine->used(), 0u);
 }
 
-TEST_F(AgentMemoryTest, OfATierCountsAsLongAsThatIsThere) {
+TEST_F(AgentMemoryTest, ImportedTierCountsUntilItsCacheIsDropped) {
   fakes::TempDir folder;
   const auto tier_of = [](const std::string& name, const Engine& engine, std::uint64_t size_bytes) {
     CacheConfig config = small_cache({.pinned = 8});
@@ -174,7 +175,7 @@ TEST_F(AgentMemoryTest, OfATierCountsAsLongAsThatIsThere) {
   EXPECT_TRUE(engine_memories().put(third_.config("third"), {.lease_ms = 1000}));
 }
 
-TEST_F(AgentTest, WhatIsCopiedCountsToTheTokenMeanwhile) {
+TEST_F(AgentTest, CopiesCountAgainstTheLeaseQuota) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3)}));
   const auto pins = std::make_shared<LeaseQuota>(2);
@@ -201,11 +202,11 @@ TEST_F(AgentTest, WhatIsCopiedCountsToTheTokenMeanwhile) {
     return engine_memories().store("engine", std::move(request));
   };
   EXPECT_EQ(store_of(11, 3).error().code, ErrorCode::lease_quota);
-  EXPECT_EQ(ended(store_of(3, 2)).state, TransferState::done) << "one of them is there";
+  EXPECT_EQ(ended(store_of(3, 2)).state, TransferState::done) << "one key is present";
   EXPECT_EQ(pins->used(), 0u);
 }
 
-TEST_F(AgentTest, CountsWhatWasCopied) {
+TEST_F(AgentTest, CountsCopiedBlocks) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2)}));
   EXPECT_EQ(ended(load(keys(1, 2), {0, 1})).bytes, 2 * 64u);
@@ -218,7 +219,7 @@ TEST_F(AgentTest, CountsWhatWasCopied) {
   EXPECT_EQ(stats.stores.failed_blocks, 0u);
 }
 
-TEST_F(AgentTest, OneKeyMayGoToSeveralBlocks) {
+TEST_F(AgentTest, LoadsOneKeyIntoSeveralBlocks) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 1), .tier = Tier::disk}));
   EXPECT_EQ(ended(load({key(1), key(1)}, {3, 9})).blocks_done, 2u);
@@ -226,8 +227,8 @@ TEST_F(AgentTest, OneKeyMayGoToSeveralBlocks) {
   EXPECT_EQ(engine_.read(9), bytes_of(key(1)));
 }
 
-// More than are handled under one hold of the cache's lock.
-TEST_F(AgentTest, ManyBlocksComeAndGoInSteps) {
+// More blocks than one hold of the cache's lock handles.
+TEST_F(AgentTest, StoresAndLoadsManyBlocksInSteps) {
   CacheConfig large = small_cache({.device = 64, .pinned = 200}, OffloadMode::never);
   large.name = "large";
   const auto cache = rig_.cache(large);
@@ -253,12 +254,12 @@ TEST_F(AgentTest, ManyBlocksComeAndGoInSteps) {
   EXPECT_EQ(cache->stats().leases, 0u);
 }
 
-// Before the rig that the disk is for, and after it.
+// A base class, so that the disk is created before the rig and destroyed after it.
 struct Gate {
   fakes::FakedDisk<fakes::GatedDiskIo> gate_;
 };
 
-// A copy that waits for a disk.
+// Copies wait for the disk.
 class GatedAgentTest : protected Gate, public AgentTest {
  protected:
   GatedAgentTest() : AgentTest({.disk = gate_.wrap(), .workers = 1}) {}
@@ -269,7 +270,7 @@ class GatedAgentTest : protected Gate, public AgentTest {
   }
 };
 
-TEST_F(GatedAgentTest, MemoryStaysUntilTheLastCopyHasLetGo) {
+TEST_F(GatedAgentTest, MemoryStaysUntilItsLastCopyEnds) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2), .tier = Tier::disk}));
   gate_->close();
@@ -294,8 +295,8 @@ TEST_F(GatedAgentTest, MemoryStaysUntilTheLastCopyHasLetGo) {
   EXPECT_TRUE(engine_memories().put(engine_.config(), terms()).value().is_new);
 }
 
-// One part at a time goes through: what is first here was begun first.
-TEST_F(GatedAgentTest, ALoadGoesBeforeTheBulkThatClientsAskedForEarlier) {
+// The disk takes one part at a time, so `order` lists the transfers in the order they started.
+TEST_F(GatedAgentTest, LoadOvertakesEarlierBulkTransfers) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 6), .tier = Tier::disk}));
   gate_->close();
@@ -319,7 +320,7 @@ TEST_F(GatedAgentTest, ALoadGoesBeforeTheBulkThatClientsAskedForEarlier) {
   EXPECT_THAT(order, ::testing::ElementsAre("under way", "load", "bulk 1", "bulk 2", "bulk 3"));
 }
 
-TEST_F(GatedAgentTest, TransferIsCancelledByItsNumber) {
+TEST_F(GatedAgentTest, CancelsATransferByItsId) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2), .tier = Tier::disk}));
   gate_->close();
@@ -333,8 +334,7 @@ TEST_F(GatedAgentTest, TransferIsCancelledByItsNumber) {
   EXPECT_EQ(count(*cache_, Tier::disk, SlotState::committed), 0u);
 }
 
-// What a load holds is not evicted under it, and the first layers are told of only once all blocks
-// have them.
+// A load pins its blocks. It reports a layer only once every block has it.
 TEST_F(GatedAgentTest, LayersAreDoneOnceEveryBlockHasThem) {
   ASSERT_TRUE(engine_memories().put(engine_.config(), terms()));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 1), .tier = Tier::pinned}));
@@ -352,10 +352,10 @@ TEST_F(GatedAgentTest, LayersAreDoneOnceEveryBlockHasThem) {
   EXPECT_EQ(engine_.read(1), bytes_of(key(2)));
 }
 
-// Loads and stores of which the n-th operation of the machine fails, for every n.
+// Loads and stores during which the n-th device operation fails, for every n.
 class AgentFaultTest : public ::testing::TestWithParam<fakes::Fault> {};
 
-TEST_P(AgentFaultTest, ThatFailsIsNamedAndLeavesNothing) {
+TEST_P(AgentFaultTest, EveryFaultIsReportedAndLeaksNothing) {
   std::uint64_t n = 1;
   for (;; ++n) {
     ASSERT_LT(n, 200u);
@@ -374,7 +374,7 @@ TEST_P(AgentFaultTest, ThatFailsIsNamedAndLeavesNothing) {
     if (!engine_memories.put(engine.config(), {.lease_ms = 1000})) {
       EXPECT_GT(runtime.failed(), 0u);
       ASSERT_TRUE(engine_memories.put(engine.config(), {.lease_ms = 1000}))
-          << "nothing of it was kept";
+          << "the failed attempt left nothing";
     }
     const auto end_of = [&](const Result<TransferId>& id) {
       rig.scheduler->wait_idle();

@@ -16,7 +16,7 @@ BlockEvent stored(std::uint8_t n) {
   return {.cache = 1, .kind = BlockEventKind::stored, .tier = EventTier::pinned, .key = key_of(n)};
 }
 
-TEST(EventRing, GivesEventsInOrderWithIdsWithoutHoles) {
+TEST(EventRing, ReturnsEventsInOrderWithoutGaps) {
   EventRing ring({.capacity = 8, .first_id = 100});
   EXPECT_EQ(ring.next_id(), 100u);
   for (std::uint8_t n = 0; n < 5; ++n) ring.append(stored(n));
@@ -33,19 +33,19 @@ TEST(EventRing, GivesEventsInOrderWithIdsWithoutHoles) {
   EXPECT_EQ(ring.read(read.next_id, out).count, 0u);
 }
 
-TEST(EventRing, TellsASlowReaderHowManyItHasMissed) {
+TEST(EventRing, ReportsEventsASlowReaderMissed) {
   EventRing ring({.capacity = 4, .first_id = 1});
   for (std::uint8_t n = 0; n < 10; ++n) ring.append(stored(n));
   std::array<BlockEvent, 8> out;
   const EventRing::Read read = ring.read(3, out);
-  EXPECT_EQ(read.lost, 4u) << "3 to 6";
+  EXPECT_EQ(read.lost, 4u) << "events 3 to 6";
   ASSERT_EQ(read.count, 4u);
   EXPECT_EQ(out[0].id, 7u);
   EXPECT_EQ(out[0].key, key_of(6));
   EXPECT_EQ(read.next_id, 11u);
 }
 
-TEST(EventRing, TellsWhoComesWithAnIdOfAnotherLife) {
+TEST(EventRing, ReportsLossForAnIdOfAnotherRun) {
   EventRing ring({.capacity = 4, .first_id = 1000});
   ring.append(stored(1));
   std::array<BlockEvent, 4> out;
@@ -59,7 +59,7 @@ TEST(EventRing, TellsWhoComesWithAnIdOfAnotherLife) {
   EXPECT_EQ(after.next_id, 1001u);
 }
 
-TEST(EventRing, KeepsTheNameOfACacheWhileAnEventOfItCanBeRead) {
+TEST(EventRing, KeepsACacheNameWhileItsEventsRemain) {
   EventRing ring({.capacity = 2, .first_id = 1});
   ring.open(1, "gone");
   ring.append(stored(1));
@@ -77,7 +77,7 @@ TEST(EventRing, KeepsTheNameOfACacheWhileAnEventOfItCanBeRead) {
   EXPECT_EQ(ring.cache_name(2), "next");
 }
 
-TEST(EventRing, WhatComesForACacheThatIsGoneIsNotTold) {
+TEST(EventRing, DropsEventsOfAClosedCache) {
   EventRing ring({.capacity = 8, .first_id = 1});
   ring.open(1, "gone");
   ring.append_if_open(stored(1));
@@ -89,8 +89,8 @@ TEST(EventRing, WhatComesForACacheThatIsGoneIsNotTold) {
   EXPECT_EQ(out[1].kind, BlockEventKind::cleared);
 }
 
-// Every event is read once, or counted as lost, whoever writes meanwhile.
-TEST(EventRing, LosesNothingUnseenBetweenThreads) {
+// Every event is read once or counted as lost, with concurrent writers.
+TEST(EventRing, CountsEveryEventAcrossThreads) {
   EventRing ring({.capacity = 64, .first_id = 1});
   constexpr std::uint64_t kEach = 20'000;
   std::array<std::jthread, 2> writers;

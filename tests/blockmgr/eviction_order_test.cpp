@@ -1,5 +1,4 @@
-// The order of eviction in a cache's own index: against its model in memory, and what no order may
-// break.
+// Eviction orders in a cache's index, compared with their model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace {
 
 using Prompt = std::vector<BlockKey>;
 
-// Conversations that come back after some others, and prompts that come once.
+// Generates conversations that come back and prompts that come once.
 class Prompts {
  public:
   explicit Prompts(std::uint64_t seed) : random_(seed) {}
@@ -46,7 +45,7 @@ class Prompts {
   std::vector<Prompt> open_;
 };
 
-// One tier, as a cache uses its index for a request that nobody else interrupts.
+// One tier. Uses the index as a cache does, without concurrent requests.
 class OneTier {
  public:
   OneTier(EvictionKind eviction, std::uint32_t capacity)
@@ -107,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, EvictionOrder,
                          ::testing::Values(EvictionKind::lru, EvictionKind::class_hazard),
                          [](const auto& order) { return std::string(to_string(order.param)); });
 
-TEST_P(EvictionOrder, OfACacheIsThatOfItsModel) {
+TEST_P(EvictionOrder, MatchesTheModel) {
   for (const std::uint32_t capacity : {60U, 200U}) {
     OneTier real(GetParam(), capacity);
     ShadowCaches model(
@@ -134,7 +133,7 @@ TEST_P(EvictionOrder, OfACacheIsThatOfItsModel) {
   }
 }
 
-TEST_P(EvictionOrder, ChangesWhileBlocksAreHeldAndListed) {
+TEST_P(EvictionOrder, CanChangeWhileBlocksAreListed) {
   OneTier tier(EvictionKind::lru, 100);
   Prompts prompts(1);
   for (const EvictionKind eviction :
@@ -144,7 +143,7 @@ TEST_P(EvictionOrder, ChangesWhileBlocksAreHeldAndListed) {
     EXPECT_EQ(tier.store().history_bytes() > 0, eviction != EvictionKind::lru);
   }
   for (int i = 0; i < 100; ++i) tier.request(prompts.next());
-  // Everything goes, from the tails.
+  // Every block can be evicted, tails first.
   std::uint32_t dropped = 0;
   while (const auto victim = tier.store().next_victim(Tier::pinned)) {
     EXPECT_FALSE(tier.store().holds_a_chain(victim->at));
@@ -190,7 +189,7 @@ class SingleBlocks {
     BlockStore::NewOrder order({.capacities = kCapacities, .eviction = eviction}, kCapacities);
     store_.set_eviction(order);
   }
-  // What goes next, in the order in which it goes.
+  // Evicts `count` blocks and returns their last uses in order.
   std::vector<UseStamp> drop(int count) {
     std::vector<UseStamp> uses;
     while (count-- > 0) {
@@ -210,16 +209,16 @@ class SingleBlocks {
   std::int64_t now_ms_ = 0;
 };
 
-// A change makes no list anew: what is there goes first, by its last use, and only what is used
-// after the change goes by the new order.
-TEST_P(EvictionOrder, AChangeLeavesWhatIsThereInTheOrderOfItsLastUse) {
+// A change of the order does not sort the lists again. Present blocks go first, by last use. Only
+// blocks used after the change follow the new order.
+TEST_P(EvictionOrder, ChangeKeepsPresentBlocksInOrderOfLastUse) {
   for (const EvictionKind before : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SingleBlocks tier(before);
     std::mt19937_64 random(3);
     for (std::uint64_t i = 0; i < SingleBlocks::kBlocks; ++i) tier.use(i, 10);
     tier.use_some(random, 1000);
     tier.set_eviction(GetParam());
-    const UseStamp change = UseStamp::at(1'100);  // a ms each
+    const UseStamp change = UseStamp::at(1'100);  // each use took 1 ms
     tier.use_some(random, 30);
     const std::vector<UseStamp> uses = tier.drop(SingleBlocks::kBlocks);
     ASSERT_EQ(uses.size(), SingleBlocks::kBlocks);
@@ -231,7 +230,7 @@ TEST_P(EvictionOrder, AChangeLeavesWhatIsThereInTheOrderOfItsLastUse) {
   }
 }
 
-TEST_P(EvictionOrder, FollowsLruAndGoesOnLearning) {
+TEST_P(EvictionOrder, KeepsLearningWhileFollowingLru) {
   SingleBlocks tier(GetParam());
   std::mt19937_64 random(7);
   for (std::uint64_t i = 0; i < SingleBlocks::kBlocks; ++i) tier.use(i, 10);
@@ -252,7 +251,7 @@ CacheConfig ordered_by(EvictionKind eviction, TierSizes sizes) {
   return config;
 }
 
-TEST_P(EvictionOrder, TakesALowerPriorityFirst) {
+TEST_P(EvictionOrder, EvictsLowerPriorityFirst) {
   Rig rig;
   const auto cache = rig.cache(ordered_by(GetParam(), {.pinned = 4}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .priority = 90}));
@@ -263,9 +262,8 @@ TEST_P(EvictionOrder, TakesALowerPriorityFirst) {
   EXPECT_EQ(rig.match(*cache, keys(11, 2), 0).blocks.size(), 0U);
 }
 
-// What a block was used for goes down with it and comes up with it: the same history, whichever
-// tier the copy that is found lies in.
-TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
+// A block's history moves with it between tiers.
+TEST_P(EvictionOrder, HistoryFollowsABlockThroughTheTiers) {
   if (GetParam() == EvictionKind::lru) return;
   BlockStore store({.capacities = {0, 2, 2}, .eviction = GetParam()});
   const auto put = [&store](SlotRef at, int number) {
@@ -290,7 +288,7 @@ TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
   store.drop(upper, EvictionReason::capacity);
   EXPECT_EQ(store.history(lower).request, history.request);
   EXPECT_EQ(store.history(lower).uses, history.uses);
-  // And when it comes back after it was gone.
+  // The history also returns after the block was gone.
   store.drop(lower, EvictionReason::capacity);
   EXPECT_EQ(store.ghost_histories(), 1U);
   const SlotRef again = store.take(Tier::pinned, 50);
@@ -299,10 +297,9 @@ TEST_P(EvictionOrder, ABlocksHistoryFollowsItThroughTheTiers) {
   EXPECT_EQ(store.history(again).uses, history.uses + 1);
 }
 
-// A block that was used often, but not last, one that was used once after it, and one below: what
-// comes up takes the place of what the order says is worth less, and that goes down. An order that
-// has learnt nothing yet is told which.
-TEST(EvictionOrder, WhatComesUpDisplacesWhatIsWorthLess) {
+// Block 1 was used often, block 2 once but later, and block 3 lies on disk. When block 3 moves up,
+// the block that is worth less moves down. An order that has learnt nothing yet gets a hint.
+TEST(EvictionOrder, PromotedBlockDisplacesALessValuableOne) {
   for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SCOPED_TRACE(to_string(eviction));
     Rig rig;
@@ -323,8 +320,9 @@ TEST(EvictionOrder, WhatComesUpDisplacesWhatIsWorthLess) {
     ASSERT_TRUE(rig.put(*cache, {.keys = keys(2, 1)}));
     if (eviction == EvictionKind::class_hazard) {
       const BlockKey last = key(2);
-      const std::vector<KeyView> told = {last.view()};
-      const auto hinted = cache->hint({.keys = told, .reuse = {.kind = ReuseHint::Kind::never}});
+      const std::vector<KeyView> hinted_keys = {last.view()};
+      const auto hinted =
+          cache->hint({.keys = hinted_keys, .reuse = {.kind = ReuseHint::Kind::never}});
       ASSERT_TRUE(hinted && hinted->blocks == 1);
     }
     ASSERT_EQ(rig.transfer(*cache, {.keys = keys(3, 1), .to = Tier::pinned}).state,
@@ -336,9 +334,9 @@ TEST(EvictionOrder, WhatComesUpDisplacesWhatIsWorthLess) {
   }
 }
 
-// From the models beside a cache to what goes next in it: a loop that is larger than the cache
-// teaches class_hazard what is wrong of the set that fits it and moves on, by turns.
-TEST(EvictionOrder, ACacheFollowsLruWhereItsOrderDoesWorse) {
+// The workload alternates. A loop larger than the cache teaches class_hazard what is wrong for a
+// moving set that fits the cache.
+TEST(EvictionOrder, FollowsLruWhenItsOrderDoesWorse) {
   constexpr std::uint32_t kCapacity = 300;
   constexpr std::uint64_t kBlocks = 20;
   constexpr std::uint64_t kInLoop = kCapacity * 12 / 10 / kBlocks;
@@ -369,7 +367,7 @@ TEST(EvictionOrder, ACacheFollowsLruWhereItsOrderDoesWorse) {
   EXPECT_EQ(cache->stats().follows_lru, cache->miss_ratio().follows_lru ? 1U : 0U);
   const std::uint64_t changes = cache->stats().order_changes;
   EXPECT_GE(changes, 1U);
-  // A counter: what is followed from here on is told of beside it.
+  // The counter of changes does not restart; only the watch of requests does.
   CacheChange larger;
   larger.num_blocks[index_of(Tier::pinned)] = 2 * kCapacity;
   ASSERT_TRUE(cache->change(larger, [](const CacheConfig&) { return Result<>(); }));
@@ -377,8 +375,8 @@ TEST(EvictionOrder, ACacheFollowsLruWhereItsOrderDoesWorse) {
   EXPECT_GE(cache->stats().order_changes, changes);
 }
 
-// An engine looks first and takes a lease then: that is one use.
-TEST(BlockUses, TheSameMatchAtOnceIsTheSameRequest) {
+// An engine first looks a prompt up and then takes a lease. That is one use.
+TEST(BlockUses, RepeatedMatchIsTheSameRequest) {
   BlockUses uses(
       {.eviction = EvictionKind::class_hazard, .capacity_blocks = 10, .ghost_bytes = 640});
   BlockHistory block;
@@ -394,10 +392,10 @@ TEST(BlockUses, TheSameMatchAtOnceIsTheSameRequest) {
   EXPECT_EQ(block.uses, 2U);
 }
 
-TEST(BlockUses, WhatIsStoredBelongsToTheMatchThatMissedIt) {
+TEST(BlockUses, StoredBlockBelongsToTheMatchThatMissedIt) {
   BlockUses uses(
       {.eviction = EvictionKind::class_hazard, .capacity_blocks = 10, .ghost_bytes = 640});
-  // Their highest bits tell hashes apart.
+  // Hashes differ in their highest bits.
   const std::uint64_t a = 1ull << 60, b = 2ull << 60, c = 3ull << 60, d = 4ull << 60;
   uses.missed(a, uses.begin_match({.blocks = 2, .last_key_hash = b}));
   uses.missed(c, uses.begin_match({.blocks = 2, .last_key_hash = d}));
@@ -409,7 +407,7 @@ TEST(BlockUses, WhatIsStoredBelongsToTheMatchThatMissedIt) {
   uses.stored(second, {.key_hash = b, .parent = &first});
   EXPECT_EQ(second.request, first.request);
   EXPECT_EQ(other.request, first.request + 1);
-  // The miss of it is not taken for that of a later time.
+  // The earlier miss of `a` is not used for its later store.
   uses.gone(first, a);
   uses.missed(d, uses.begin_match({.blocks = 3, .last_key_hash = 9}));
   BlockHistory before;

@@ -1,4 +1,4 @@
-// Requests that tests of orders of eviction make up.
+// Generates requests for tests of eviction orders.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct Trace {
   }
 };
 
-// Prompts on a random tree: each goes on from some block of an earlier one, or starts anew.
+// Prompts on a random tree: each extends part of an earlier one, or starts a new one.
 inline Trace random_trace(std::mt19937_64& random, std::size_t requests, std::size_t longest) {
   Trace trace;
   std::uint64_t next = 0;
@@ -47,7 +47,7 @@ inline Trace random_trace(std::mt19937_64& random, std::size_t requests, std::si
   return trace;
 }
 
-// Conversations on a few common beginnings: each turn has the ones before it.
+// Conversations with a few common beginnings. Each turn contains the earlier ones.
 struct Conversations {
   std::size_t requests = 0;
   std::size_t open = 200;  // at a time
@@ -68,7 +68,7 @@ inline Trace conversations(std::mt19937_64& random, const Conversations& shape) 
   return trace;
 }
 
-// What caches hit, all requests counting alike.
+// The share of all requested blocks that the caches hit.
 inline double hit_rate(const Trace& trace, const ShadowCaches::Options& options) {
   ShadowCaches cache(options);
   double hits = 0;

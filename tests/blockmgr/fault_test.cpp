@@ -1,5 +1,5 @@
-// A small workload in which the n-th operation of the machine fails, for every n. Each call must
-// answer, nothing that is read may be wrong, and nothing may stay held.
+// A small workload during which the n-th disk or device operation fails, for every n. Each call
+// must return, no read may return wrong bytes, and nothing may stay held.
 #include <gtest/gtest.h>
 
 #include "memory/host/host_runtime.hpp"
@@ -12,7 +12,7 @@
 namespace cairn::testing {
 namespace {
 
-// Every way in which bytes move. A failure of any step is fine; a wrong byte or no answer is not.
+// Moves bytes in every way. A step may fail, but may not return wrong bytes or no result.
 void work(Rig& rig, Cache& cache) {
   const auto fine = [](const auto& result) {
     return result || result.error().code != ErrorCode::internal;
@@ -21,7 +21,7 @@ void work(Rig& rig, Cache& cache) {
     EXPECT_TRUE(fine(rig.put(cache, {.keys = keys(first, 4), .tier = Tier::device})));
   }
   EXPECT_TRUE(fine(rig.put(cache, {.keys = keys(40, 2), .tier = Tier::disk})));
-  // A piece only: the rest is filled in.
+  // Writes only two pieces; the rest is filled with zeros.
   if (auto slot = rig.allocate(cache, {.count = 2, .tier = Tier::disk})) {
     const Bytes piece(16, std::byte{7});
     EXPECT_TRUE(fine(rig.write(
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, RuntimeFaults,
                                            fakes::Fault::record, fakes::Fault::event),
                          [](const auto& fault) { return std::string(to_string(fault.param)); });
 
-TEST_P(RuntimeFaults, EveryOneOfItsKindFailsOnce) {
+TEST_P(RuntimeFaults, EveryCallFailsOnce) {
   for (std::uint64_t n = 1;; ++n) {
     SCOPED_TRACE(std::string(to_string(GetParam())) + " " + std::to_string(n));
     auto runtime = std::make_unique<fakes::FaultyRuntime>(std::move(make_host_runtime({}).value()));
@@ -124,7 +124,7 @@ TEST_P(RuntimeFaults, EveryOneOfItsKindFailsOnce) {
   }
 }
 
-TEST(Faults, AFailedReadDropsTheCopyAndTheKeyIsAMiss) {
+TEST(Faults, FailedReadDropsTheCopy) {
   fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
   Rig rig({.disk = faulty.wrap()});
   const auto cache = rig.cache(kConfig);
@@ -139,8 +139,8 @@ TEST(Faults, AFailedReadDropsTheCopyAndTheKeyIsAMiss) {
   rig.scheduler.reset();
 }
 
-// Half of it may have come before the disk failed.
-TEST(Faults, ABlockWhoseSecondWriteFailedCannotBeCommitted) {
+// Half of the write may have reached the disk before it failed.
+TEST(Faults, FailedRewritePreventsCommit) {
   fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
   Rig rig({.disk = faulty.wrap()});
   const auto cache = rig.cache(kConfig);
@@ -160,8 +160,8 @@ TEST(Faults, ABlockWhoseSecondWriteFailedCannotBeCommitted) {
   rig.scheduler.reset();  // before the disk that it borrows
 }
 
-// A piece that was answered 429 made the whole block torn, of which not a byte was touched.
-TEST(Faults, AWriteThatTheEngineRefusedTearsNothing) {
+// Once a refused write (429) marked the whole block as torn, though it had written no byte.
+TEST(Faults, RefusedWriteDoesNotTearTheBlock) {
   fakes::FakedDisk<fakes::GatedDiskIo> gate;
   Rig rig({.disk = gate.wrap(), .workers = 1, .max_queued_jobs = 1});
   const auto cache = rig.cache(kConfig);
@@ -177,7 +177,7 @@ TEST(Faults, AWriteThatTheEngineRefusedTearsNothing) {
         [&](auto done) { writers.back().room(std::move(done)); }));
   }
   gate->close();
-  writers[0].finish([](const Result<>&) {});  // begun
+  writers[0].finish([](const Result<>&) {});  // starts
   gate->wait_for_calls(1);
   writers[1].finish([](const Result<>&) {});  // waits
   std::optional<ErrorCode> refused;
@@ -205,7 +205,7 @@ TEST(Faults, AFailedTransferNamesEachKeyAndKeepsGoodCopies) {
   ASSERT_EQ(status.failures.size(), 2u);
   EXPECT_EQ(status.failures[0].key, key(1));
   EXPECT_EQ(status.failures[0].error.code, ErrorCode::io_error);
-  // A write that failed says nothing about its source.
+  // A failed write does not drop its source.
   for (const BlockKey& name : keys(1, 2)) EXPECT_EQ(rig.read(*cache, name).value(), bytes_of(name));
   EXPECT_TRUE(present_in(*cache, Tier::disk).empty());
   rig.manager.reset();

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-TEST(GhostTable, GivesBackWhatItWasToldOnce) {
+TEST(GhostTable, RecallsAHistoryOnce) {
   GhostTable ghosts(100);
   EXPECT_FALSE(ghosts.recall(hashed(1)).is_known());
   ghosts.remember(hashed(1), {.request = 7, .uses = 2});
@@ -19,7 +19,7 @@ TEST(GhostTable, GivesBackWhatItWasToldOnce) {
   EXPECT_EQ(ghosts.size(), 0U);
 }
 
-TEST(GhostTable, FindsWhatItWasToldJustNow) {
+TEST(GhostTable, RecallsRecentHistories) {
   for (const std::uint32_t blocks : {1U, 15U, 16U, 17U, 40U}) {
     GhostTable ghosts(1000);
     for (std::uint32_t i = 0; i < blocks; ++i) {
@@ -43,7 +43,7 @@ TEST(GhostTable, ForgetsTheOldestFirstAndNeverGrows) {
   EXPECT_LE(ghosts.size(), 1000U);
   std::uint32_t of_last = 0;
   for (std::uint32_t i = 9'500; i < 10'000; ++i) of_last += ghosts.recall(hashed(i)).is_known();
-  EXPECT_GT(of_last, 450U);  // half of the room: few sets of five get more than five of them
+  EXPECT_GT(of_last, 450U);  // half the capacity: few sets of five get more than five entries
   std::uint32_t of_first = 0;
   for (std::uint32_t i = 0; i < 5'000; ++i) of_first += ghosts.recall(hashed(i)).is_known();
   EXPECT_LT(of_first, 50U);

@@ -12,7 +12,7 @@
 namespace cairn {
 namespace {
 
-// Local groups whose first rank 0 is invited once it is let.
+// Local groups whose first invitation waits at a gate.
 class GatedCollectives final : public Collectives {
  public:
   std::string_view name() const override { return "local"; }
@@ -48,7 +48,7 @@ class GroupsTest : public ::testing::Test {
   const std::unique_ptr<DeviceRuntime> runtime_ = std::move(make_host_runtime({}).value());
   DeviceMemory device_memory_{*runtime_};
   TransferTable transfers_{{.max_open = 16, .max_kept = 16}};
-  GatedCollectives* collectives_ = new GatedCollectives;  // the groups'
+  GatedCollectives* collectives_ = new GatedCollectives;  // owned by groups_
   Groups groups_{{.runtime = *runtime_,
                   .device_memory = device_memory_,
                   .transfers = transfers_,
@@ -59,7 +59,7 @@ class GroupsTest : public ::testing::Test {
                  std::unique_ptr<Collectives>(collectives_)};
 };
 
-TEST_F(GroupsTest, AHostThatIsSlowToFindHoldsUpNoOtherGroup) {
+TEST_F(GroupsTest, SlowJoinDoesNotBlockOtherGroups) {
   Awaited<GroupInfo> slow;
   groups_.join(alone("slow"), slow.done());
   collectives_->reached.wait();

@@ -1,5 +1,4 @@
-// What clients say of the future of blocks: it changes the order in which they go, and nothing
-// else.
+// Clients' hints about future use. They change only the order of eviction.
 #include <gtest/gtest.h>
 
 #include "blockmgr/reuse/sessions.hpp"
@@ -34,7 +33,7 @@ class Hints : public ::testing::TestWithParam<EvictionKind> {
     return config;
   }
 
-  // A prefix, each the parent of the next.
+  // Stores a prefix: each block is the parent of the next.
   void store(const std::vector<BlockKey>& list, const Use& by = {}) {
     auto allocation = rig_.allocate(*cache_, {.count = static_cast<std::uint32_t>(list.size()),
                                               .tier = Tier::pinned,
@@ -63,21 +62,20 @@ class Hints : public ::testing::TestWithParam<EvictionKind> {
   }
   HintResult hint(const std::vector<BlockKey>& list, ReuseHint reuse,
                   const LeaseHolder& holder = {}) {
-    const auto told = views(list);
-    return cache_->hint({.keys = told, .reuse = reuse, .holder = holder}).value();
+    const auto names = views(list);
+    return cache_->hint({.keys = names, .reuse = reuse, .holder = holder}).value();
   }
   HintResult hint_session(std::string_view session, ReuseHint reuse,
                           const LeaseHolder& holder = {}) {
     return cache_->hint({.session = session, .reuse = reuse, .holder = holder}).value();
   }
-  // The cache is full from now on of blocks that nothing is known of, used after all that are
-  // there.
+  // Fills the cache with blocks without hints, used later than the present ones.
   void fill() {
     const auto free = static_cast<std::size_t>(count(*cache_, Tier::pinned, SlotState::free));
     for (const BlockKey& each : keys(next_, free)) store({each});
     next_ += free;
   }
-  // Which of these goes first when room is wanted, and what goes after it.
+  // The order in which these blocks are evicted.
   std::vector<BlockKey> order_of(std::vector<BlockKey> list) {
     fill();
     std::vector<BlockKey> gone;
@@ -104,14 +102,14 @@ INSTANTIATE_TEST_SUITE_P(Orders, Hints,
 
 using Keys = std::vector<BlockKey>;
 
-TEST_P(Hints, WhatIsNeverUsedAgainGoesFirst) {
+TEST_P(Hints, NeverGoesFirst) {
   store({key(1)});
   store({key(2)});
   store({key(3)}, {.hint = {.reuse = kNever}});
   EXPECT_EQ(order_of({key(1), key(2), key(3)}).front(), key(3));
 }
 
-TEST_P(Hints, WhatIsUsedLaterGoesAfterThatAndBeforeTheRest) {
+TEST_P(Hints, LaterGoesAfterNeverAndBeforeTheRest) {
   store({key(1)});
   store({key(2)}, {.hint = {.reuse = kLater}});
   store({key(3)}, {.hint = {.reuse = kNever}});
@@ -119,12 +117,12 @@ TEST_P(Hints, WhatIsUsedLaterGoesAfterThatAndBeforeTheRest) {
   EXPECT_EQ((Keys{gone[0], gone[1]}), (Keys{key(3), key(2)}));
 }
 
-TEST_P(Hints, WhatIsUsedSoonStays) {
+TEST_P(Hints, SoonStays) {
   store({key(1)}, {.hint = {.reuse = kSoon}});
   EXPECT_EQ(order_of({key(1)}), Keys());
 }
 
-TEST_P(Hints, ReleaseSaysItOfWhatItGivesUp) {
+TEST_P(Hints, ReleaseAppliesItsHint) {
   store({key(1)});
   store({key(2)});
   const LeaseId lease = match({key(2)});
@@ -132,7 +130,7 @@ TEST_P(Hints, ReleaseSaysItOfWhatItGivesUp) {
   EXPECT_EQ(order_of({key(1), key(2)}).front(), key(2));
 }
 
-TEST_P(Hints, PartOfALeaseIsToldWhereItIsGivenUp) {
+TEST_P(Hints, PartialReleaseAppliesItsHint) {
   store({key(1)});
   store({key(2)});
   MatchResult result;
@@ -141,16 +139,16 @@ TEST_P(Hints, PartOfALeaseIsToldWhereItIsGivenUp) {
   EXPECT_EQ(order_of({key(1), key(2)}).front(), key(2));
 }
 
-TEST_P(Hints, AMatchSaysItOfWhatItsLeaseHolds) {
+TEST_P(Hints, MatchHintAppliesWhenItsLeaseEnds) {
   store({key(1)});
   store({key(2)});
   const LeaseId lease = match({key(2)}, {.hint = {.reuse = kNever}});
-  rig_.clock.advance_ms(30'001);  // nobody releases it
+  rig_.clock.advance_ms(30'001);  // the lease expires
   EXPECT_FALSE(cache_->release(lease));
   EXPECT_EQ(order_of({key(1), key(2)}).front(), key(2));
 }
 
-TEST_P(Hints, ALookWithoutALeaseSaysItAtOnce) {
+TEST_P(Hints, MatchWithoutALeaseAppliesItsHintAtOnce) {
   store({key(1)});
   store({key(2)});
   MatchResult result;
@@ -158,12 +156,12 @@ TEST_P(Hints, ALookWithoutALeaseSaysItAtOnce) {
   EXPECT_EQ(order_of({key(1), key(2)}).front(), key(2));
 }
 
-TEST_P(Hints, AUseTakesBackWhatWasSaid) {
+TEST_P(Hints, UseCancelsAHint) {
   store({key(1)}, {.hint = {.reuse = kNever}});
   store({key(2)}, {.hint = {.reuse = kLater}});
   use({key(1)});
   EXPECT_EQ(order_of({key(1), key(2)}).front(), key(2));
-  // A look is a use too.
+  // A match without a lease is a use too.
   store({key(3)}, {.hint = {.reuse = kNever}});
   store({key(4)}, {.hint = {.reuse = kLater}});
   MatchResult result;
@@ -171,10 +169,10 @@ TEST_P(Hints, AUseTakesBackWhatWasSaid) {
   EXPECT_EQ(order_of({key(3), key(4)}).front(), key(4));
 }
 
-TEST_P(Hints, APrefixThatOthersGoOnFromIsNotLowered) {
+TEST_P(Hints, SharedPrefixIsNotLowered) {
   store({key(1), key(2), key(3)});
   store({key(9)});
-  // Another prompt of the same token goes on from the second block.
+  // Another prompt of the same token continues from the second block.
   use({key(1), key(2)});
   auto allocation = rig_.allocate(*cache_, {.count = 1, .tier = Tier::pinned});
   ASSERT_TRUE(rig_.commit(*cache_, allocation->lease,
@@ -184,12 +182,12 @@ TEST_P(Hints, APrefixThatOthersGoOnFromIsNotLowered) {
   const Keys gone = order_of({key(1), key(2), key(3), key(4), key(9)});
   EXPECT_EQ(gone[0], key(3));
   if (GetParam() == EvictionKind::lru) {
-    EXPECT_EQ(gone[1], key(9)) << "and then as ever";
+    EXPECT_EQ(gone[1], key(9)) << "then the least recently used";
   }
 }
 
-// What a request found is under one lease, what it stored under another.
-TEST_P(Hints, OfARequestWithTwoLeasesConcernAllOfIt) {
+// One lease holds the blocks the request found, another those it stored.
+TEST_P(Hints, BothLeasesOfARequestApplyTheHint) {
   store({key(9)});
   store({key(1), key(2)});
   const LeaseId found = match({key(1), key(2)});
@@ -201,8 +199,8 @@ TEST_P(Hints, OfARequestWithTwoLeasesConcernAllOfIt) {
   EXPECT_EQ(order_of({key(1), key(2), key(3), key(9)}), (Keys{key(3), key(2), key(1), key(9)}));
 }
 
-// Its one child is another's now.
-TEST_P(Hints, WhatWasSaidOfAnEndThatIsGoneSaysNothingOfTheNext) {
+// Another prompt replaces the only child of key 1.
+TEST_P(Hints, HintOfAnErasedTailDoesNotAffectTheNext) {
   store({key(1), key(2)});
   EXPECT_EQ(hint({key(2)}, kNever).blocks, 1U);
   ASSERT_TRUE(cache_->erase(key(2)));
@@ -217,14 +215,14 @@ TEST_P(Hints, WhatWasSaidOfAnEndThatIsGoneSaysNothingOfTheNext) {
   EXPECT_EQ(hint({key(1), key(4)}, kLater).blocks, 2U);
 }
 
-TEST_P(Hints, WhatAnotherTokenUsesIsNotLowered) {
+TEST_P(Hints, BlockUsedByAnotherTokenIsNotLowered) {
   store({key(1)}, {.holder = kA});
   store({key(2)}, {.holder = kA});
   use({key(2)}, {.holder = kB});
-  const HintResult told = hint({key(2)}, kNever, kA);
-  EXPECT_EQ(told.blocks, 0U);
-  EXPECT_EQ(told.shared, 1U);
-  // Nor by its lease, nor by the other one.
+  const HintResult result = hint({key(2)}, kNever, kA);
+  EXPECT_EQ(result.blocks, 0U);
+  EXPECT_EQ(result.shared, 1U);
+  // Neither token can lower it through a lease.
   use({key(2)}, {.holder = kA, .hint = {.reuse = kNever}});
   EXPECT_EQ(hint({key(2)}, kLater, kB).shared, 1U);
   if (GetParam() == EvictionKind::lru) {
@@ -232,7 +230,7 @@ TEST_P(Hints, WhatAnotherTokenUsesIsNotLowered) {
   }
 }
 
-TEST_P(Hints, ReadingAndStoringAgainAreUsesByAnotherToken) {
+TEST_P(Hints, ReadsAndDuplicatesAreUsesByAnotherToken) {
   store(keys(1, 1), {.holder = kA});
   store(keys(2, 1), {.holder = kA});
   store(keys(3, 1), {.holder = kA});
@@ -242,24 +240,24 @@ TEST_P(Hints, ReadingAndStoringAgainAreUsesByAnotherToken) {
   for (std::uint64_t n = 1; n <= 3; ++n) EXPECT_EQ(hint(keys(n, 1), kNever, kA).shared, 1U) << n;
 }
 
-TEST_P(Hints, OfATokenThatNeverUsedABlockLowerItNot) {
+TEST_P(Hints, TokenCannotLowerABlockItNeverUsed) {
   store({key(1)}, {.holder = kA});
   EXPECT_EQ(hint({key(1)}, kNever, kB).shared, 1U);
-  EXPECT_EQ(hint({key(1)}, kNever).shared, 1U);  // nor of nobody
+  EXPECT_EQ(hint({key(1)}, kNever).shared, 1U);  // without a token
   EXPECT_EQ(hint({key(1)}, kNever, kA).blocks, 1U);
 }
 
-TEST_P(Hints, AreSaidOfKeysToo) {
+TEST_P(Hints, HintCanNameKeys) {
   store({key(1)});
   store({key(2), key(3)});
-  const HintResult told = hint({key(2), key(3), key(77)}, kNever);
-  EXPECT_EQ(told.blocks, 2U);
-  EXPECT_EQ(told.missing, 1U);
+  const HintResult result = hint({key(2), key(3), key(77)}, kNever);
+  EXPECT_EQ(result.blocks, 2U);
+  EXPECT_EQ(result.missing, 1U);
   const Keys gone = order_of({key(1), key(2), key(3)});
   EXPECT_EQ((Keys{gone[0], gone[1]}), (Keys{key(3), key(2)}));
 }
 
-TEST_P(Hints, OfBlocksThatALeaseHoldsCountWhenItEnds) {
+TEST_P(Hints, HintOnLeasedBlocksAppliesWhenTheLeaseEnds) {
   store({key(1)});
   store({key(2)});
   const LeaseId lease = match({key(2)});
@@ -268,7 +266,7 @@ TEST_P(Hints, OfBlocksThatALeaseHoldsCountWhenItEnds) {
   EXPECT_EQ(order_of({key(1), key(2)}).front(), key(2));
 }
 
-TEST_P(Hints, ASessionIsAllBlocksThatItsRequestsNamed) {
+TEST_P(Hints, SessionHintCoversAllItsRequests) {
   store({key(1)});
   store({key(2), key(3)}, {.hint = {.session = "chat"}});
   store({key(4)});
@@ -280,7 +278,7 @@ TEST_P(Hints, ASessionIsAllBlocksThatItsRequestsNamed) {
   EXPECT_EQ(std::ranges::find(gone, key(1)), gone.begin() + 3);
 }
 
-TEST_P(Hints, ReleaseOfASessionSaysItOfAllOfIt) {
+TEST_P(Hints, ReleaseHintsTheWholeSession) {
   store({key(1)});
   store({key(2)}, {.hint = {.session = "chat"}});
   store({key(3)});
@@ -290,21 +288,21 @@ TEST_P(Hints, ReleaseOfASessionSaysItOfAllOfIt) {
   EXPECT_EQ(gone.back(), key(1));
 }
 
-TEST_P(Hints, ASessionIsItsTokensOwn) {
+TEST_P(Hints, SessionBelongsToItsToken) {
   store({key(1)}, {.holder = kA, .hint = {.session = "chat"}});
   EXPECT_EQ(hint_session("chat", kNever, kB).blocks, 0U);
   EXPECT_EQ(hint_session("chat", kNever).blocks, 0U);
   EXPECT_EQ(hint_session("chat", kNever, kA).blocks, 1U);
 }
 
-TEST_P(Hints, OfASessionWhoseBlocksAreGoneConcernNoOthers) {
+TEST_P(Hints, SessionHintIgnoresBlocksThatReplacedItsOwn) {
   store({key(1)}, {.hint = {.session = "chat"}});
   ASSERT_TRUE(cache_->erase(key(1)));
-  store({key(2)});  // in the same entry, and the same slot
+  store({key(2)});  // reuses the entry and the slot
   EXPECT_EQ(hint_session("chat", kNever).blocks, 0U);
 }
 
-TEST_P(Hints, LeasesAndPrioritiesComeFirst) {
+TEST_P(Hints, LeasesAndPrioritiesOverrideHints) {
   store({key(1)}, {.priority = 60});
   ASSERT_TRUE(cache_->release(match({key(1)}), {.hint = {.reuse = kNever}}));
   store({key(2)});
@@ -315,7 +313,7 @@ TEST_P(Hints, LeasesAndPrioritiesComeFirst) {
   ASSERT_TRUE(cache_->release(lease));
 }
 
-TEST_P(Hints, AreCountedByWhatTheySay) {
+TEST_P(Hints, CountsEachKind) {
   store({key(1)}, {.hint = {.reuse = kNever}});
   use({key(1)}, {.hint = {.reuse = kSoon}});
   ASSERT_TRUE(cache_->release(
@@ -327,7 +325,7 @@ TEST_P(Hints, AreCountedByWhatTheySay) {
   }
 }
 
-TEST_P(Hints, GoAlongToALowerTier) {
+TEST_P(Hints, HintFollowsABlockToALowerTier) {
   CacheConfig config = small_cache({.pinned = 4, .disk = 8});
   config.name = "tiers";
   config.eviction = GetParam();
@@ -351,7 +349,7 @@ TEST_P(Hints, GoAlongToALowerTier) {
 class LruHints : public Hints {};
 INSTANTIATE_TEST_SUITE_P(Lru, LruHints, ::testing::Values(EvictionKind::lru));
 
-TEST_P(LruHints, WhatIsExpectedSoonStaysForItsTimeOnly) {
+TEST_P(LruHints, SoonEndsAfterItsTime) {
   store({key(1)}, {.hint = {.reuse = kSoon}});
   rig_.clock.advance_ms(kSoonMs - 1);
   EXPECT_TRUE(order_of({key(1)}).empty());
@@ -359,7 +357,7 @@ TEST_P(LruHints, WhatIsExpectedSoonStaysForItsTimeOnly) {
   EXPECT_EQ(order_of({key(1)}), Keys{key(1)});
 }
 
-TEST_P(LruHints, TheSoonerTheShorterItStays) {
+TEST_P(LruHints, ShorterWithinEndsFirst) {
   const auto within = [](std::uint64_t ms) {
     return Use{.hint = {.reuse = {.kind = ReuseHint::Kind::within, .within_ms = ms}}};
   };
@@ -369,8 +367,8 @@ TEST_P(LruHints, TheSoonerTheShorterItStays) {
   EXPECT_EQ(order_of({key(1), key(2)}), Keys{key(2)});
 }
 
-// What says so of everything keeps no more than LRU does.
-TEST_P(LruHints, OnlyAQuarterIsKeptBeyondItsTurn) {
+// Hinting `soon` for everything keeps no more than LRU does.
+TEST_P(LruHints, SoonKeepsAtMostAQuarter) {
   for (std::uint64_t n = 1; n <= kBlocks / 4; ++n) {
     store({key(n)}, {.hint = {.reuse = kSoon}});
     rig_.clock.advance_ms(1);
@@ -380,7 +378,7 @@ TEST_P(LruHints, OnlyAQuarterIsKeptBeyondItsTurn) {
   EXPECT_EQ(order_of(keys(1, kBlocks / 4)), keys(1, 1));
 }
 
-TEST(Sessions, ForgetTheLongestUnusedFirst) {
+TEST(Sessions, ForgetsTheLeastRecentlyUsed) {
   Sessions sessions;
   const BlockStore::Trail block{.entry = 1, .tag = 2};
   const LeaseHolder nobody;
@@ -396,7 +394,7 @@ TEST(Sessions, ForgetTheLongestUnusedFirst) {
   EXPECT_EQ(sessions.find({nobody, "2"}).size(), 1U);
 }
 
-TEST(Sessions, KnowABlockOnceHoweverOftenItIsNamed) {
+TEST(Sessions, KeepsEachBlockOnce) {
   Sessions sessions;
   const LeaseHolder nobody;
   std::vector<BlockStore::Trail> prompt;
@@ -404,17 +402,17 @@ TEST(Sessions, KnowABlockOnceHoweverOftenItIsNamed) {
   const Sessions::Name name{nobody, "chat"};
   const auto known = [&] { return sessions.find(name).size(); };
   sessions.add(name, std::span(prompt).first(8));       // a match
-  sessions.add(name, std::span(prompt).subspan(8, 4));  // what its commit stored
+  sessions.add(name, std::span(prompt).subspan(8, 4));  // its commit
   sessions.add(name, std::span(prompt).subspan(8, 4));  // its release
   EXPECT_EQ(known(), 12U);
-  sessions.add(name, prompt);  // the next request goes on
+  sessions.add(name, prompt);  // the next request continues
   EXPECT_EQ(known(), 20U);
   std::ranges::reverse(prompt);
   sessions.add(name, std::span(prompt).first(1));
   EXPECT_EQ(known(), 20U);
 }
 
-TEST(Sessions, HoldNoMoreBlocksThanTheyMay) {
+TEST(Sessions, LimitsBlocks) {
   Sessions sessions;
   const LeaseHolder nobody;
   std::vector<BlockStore::Trail> prompt;
@@ -426,7 +424,7 @@ TEST(Sessions, HoldNoMoreBlocksThanTheyMay) {
   EXPECT_EQ(sessions.find({nobody, "1"}).size(), Sessions::kMaxBlocksEach);
 }
 
-TEST(Users, BeyondTheNumbersCountAsSeveral) {
+TEST(Users, UsersBeyondTheLimitShareANumber) {
   UserTable users;
   EXPECT_EQ(users.number_of(kA), users.number_of(std::make_shared<const std::string>("a")));
   EXPECT_NE(users.number_of(kA), users.number_of(kB));

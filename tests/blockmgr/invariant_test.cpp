@@ -1,4 +1,4 @@
-// What must never break, each tried to be broken.
+// Tries to break each invariant.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ struct GatedRig {
   std::unique_ptr<Rig> rig = std::make_unique<Rig>(Rig::Parts{.disk = gate.wrap()});
 };
 
-// --- 1: a key names its bytes for ever
+// --- 1: a key always means the same bytes
 
 TEST(KeysNameTheirBytes, NothingIsSeenBeforeCommit) {
   Rig rig;
@@ -63,8 +63,8 @@ TEST(KeysNameTheirBytes, ABlockBeingWrittenCannotBeCommitted) {
   EXPECT_TRUE(rig.commit(*cache, slot.lease, {{.handle = slot.blocks[0], .key = key(1)}}));
 }
 
-// It was published with some bytes of each.
-TEST(KeysNameTheirBytes, ABlockWhoseSecondWriteWasCutCannotBeCommitted) {
+// Once the block was published with bytes of both writes.
+TEST(KeysNameTheirBytes, InterruptedRewritePreventsCommit) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}));
   const auto slot = rig.allocate(*cache, {.count = 1, .tier = Tier::pinned}).value();
@@ -107,7 +107,7 @@ TEST(KeysNameTheirBytes, TheOlderOfTwoBlocksStays) {
   EXPECT_EQ(cache->release(slots.lease, {}).value(), 1u);
 }
 
-TEST(KeysNameTheirBytes, ACopyIsSeenOnlyWhenEveryByteIsThere) {
+TEST(KeysNameTheirBytes, CopyIsVisibleOnlyOnceComplete) {
   GatedRig gated;
   Rig& rig = *gated.rig;
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 4}));
@@ -147,7 +147,7 @@ TEST(KeysNameTheirBytes, AVictimStaysReadableUntilItsCopyIsThere) {
   EXPECT_EQ(rig.match(*cache, keys(1, 2), 0).blocks[1].tier, Tier::disk);
 }
 
-TEST(KeysNameTheirBytes, AVictimThatIsLeasedMeanwhileStays) {
+TEST(KeysNameTheirBytes, VictimLeasedMeanwhileStays) {
   GatedRig gated;
   Rig& rig = *gated.rig;
   const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 4}));
@@ -160,7 +160,7 @@ TEST(KeysNameTheirBytes, AVictimThatIsLeasedMeanwhileStays) {
   const MatchResult leased = rig.match(*cache, keys(1, 2));
   gated.gate->open();
   rig.scheduler->wait_idle();
-  ASSERT_TRUE(answer) << "it must not wait for ever";
+  ASSERT_TRUE(answer) << "the allocation must end";
   EXPECT_EQ(answer->error().code, ErrorCode::no_capacity);
   EXPECT_EQ(present_in(*cache, Tier::pinned).size(), 2u);
   EXPECT_EQ(cache->release(*leased.lease, {.blocks = leased.blocks}).value(), 2u);
@@ -222,7 +222,7 @@ TEST(NobodyReadsOtherBytes, ALeaseReachesOnlyItsOwnSlots) {
             ErrorCode::unknown_tier);
 }
 
-TEST(NobodyReadsOtherBytes, ACommitThatFailsChangesNothing) {
+TEST(NobodyReadsOtherBytes, FailedCommitChangesNothing) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}));
   const auto slots = rig.allocate(*cache, {.count = 2, .tier = Tier::pinned}).value();
@@ -259,7 +259,7 @@ TEST(EveryLeaseEnds, AClientThatDiesLeaksNothing) {
       rig.commit(*cache, slots.lease, {{.handle = slots.blocks[0], .key = key(9)}}).error().code,
       ErrorCode::lease_expired);
   rig.clock.advance_ms(20);
-  // Without a tick: whoever lacks room looks for leases that have run out.
+  // Needs no tick: an allocation without room looks for expired leases.
   EXPECT_TRUE(rig.allocate(*cache, {.count = 4, .tier = Tier::pinned}));
 }
 
@@ -292,21 +292,20 @@ TEST(EveryLeaseEnds, ARenewedLeaseLives) {
   EXPECT_EQ(cache->renew(slot.lease, 100).error().code, ErrorCode::unknown_lease);
 }
 
-TEST(EveryLeaseEnds, AKeyIsAMissFromItsEndOn) {
+TEST(EveryLeaseEnds, ExpiredKeyIsAMissWhileLeased) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .ttl_ms = 100}));
   const MatchResult leased = rig.match(*cache, keys(1, 1), 1'000);
   rig.clock.advance_ms(100);
   EXPECT_TRUE(rig.match(*cache, keys(1, 1), 0).blocks.empty()) << "also before a tick";
-  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::committed), 1u) << "somebody holds the bytes";
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::committed), 1u) << "the lease holds the bytes";
   EXPECT_EQ(cache->release(*leased.lease, {.blocks = leased.blocks}).value(), 1u);
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), 2u);
 }
 
-// The key went at its time although a lease held the block: it could be stored anew beside it, and
-// be deleted.
-TEST(EveryLeaseEnds, ALeasedKeyWhoseTimeHasComeStaysUntilItsLastLeaseEnds) {
+// Once a key expired although a lease held its block. It could then be stored again and deleted.
+TEST(EveryLeaseEnds, ExpiredKeyStaysUntilItsLastLeaseEnds) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 2}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .ttl_ms = 100}));
@@ -320,7 +319,7 @@ TEST(EveryLeaseEnds, ALeasedKeyWhoseTimeHasComeStaysUntilItsLastLeaseEnds) {
     EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
     EXPECT_EQ(cache->erase(key(1).view()).error().code, ErrorCode::leased);
     EXPECT_TRUE(is_in(*cache, Tier::disk, key(1)));
-    EXPECT_TRUE(rig.match(*cache, keys(1, 1), 0).blocks.empty()) << "nobody leases it anew";
+    EXPECT_TRUE(rig.match(*cache, keys(1, 1), 0).blocks.empty()) << "it cannot be leased again";
   }
   EXPECT_EQ(cache->renew(*first.lease, 1).error().code, ErrorCode::lease_expired);
   rig.clock.advance_ms(1'000);
@@ -336,7 +335,7 @@ TEST(EveryLeaseEnds, ALeasedKeyWhoseTimeHasComeStaysUntilItsLastLeaseEnds) {
   }
 }
 
-TEST(EveryLeaseEnds, WhatWasCopiedOfALeasedKeyAfterItsTimeGoesWithIt) {
+TEST(EveryLeaseEnds, CopyOfAnExpiredKeyGoesWithIt) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 2}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .ttl_ms = 100}));
@@ -352,9 +351,8 @@ TEST(EveryLeaseEnds, WhatWasCopiedOfALeasedKeyAfterItsTimeGoesWithIt) {
 
 // --- 5: everything has a bound
 
-// A slot's pins were counted in 32 bits, which the longest leases of a key named often enough
-// wrapped.
-TEST(EverythingHasABound, WhatLeasesHold) {
+// A slot's pins were once counted in 32 bits. Many long leases of one key made the count wrap.
+TEST(EverythingHasABound, LimitsBlocksHeldByLeases) {
   BlockManagerOptions options;
   options.max_held_blocks = 10;
   Rig rig({.options = options});
@@ -380,7 +378,7 @@ TEST(EverythingHasABound, WhatLeasesHold) {
   EXPECT_EQ(match(4), ErrorCode::internal);
 }
 
-TEST(EverythingHasABound, LeasesKeysAndDurations) {
+TEST(EverythingHasABound, LimitsLeasesKeysAndDurations) {
   BlockManagerOptions options;
   options.max_leases = 2;
   options.max_lease_ms = 1'000;
@@ -411,7 +409,7 @@ TEST(EverythingHasABound, LeasesKeysAndDurations) {
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), 6u) << "a refusal takes nothing";
 }
 
-TEST(EverythingHasABound, WaitingAllocationsAndTransfers) {
+TEST(EverythingHasABound, LimitsWaitingAllocationsAndTransfers) {
   BlockManagerOptions options;
   options.max_waiting_allocations = 1;
   options.max_transfers = 1;
@@ -447,14 +445,14 @@ TEST(EverythingHasABound, WaitingAllocationsAndTransfers) {
 
 // --- 6: a prefix is evicted from its tail
 
-TEST(APrefixGoesFromItsTail, HoweverItWasUsed) {
+TEST(APrefixGoesFromItsTail, RecentlyUsedTailStillGoesFirst) {
   for (const OffloadMode mode : {OffloadMode::never, OffloadMode::on_evict}) {
     Rig rig;
     const auto cache = rig.cache(small_cache({.pinned = 12}, mode));
     ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 6)}));
     // The tail is the most recently used.
     for (std::uint64_t k = 1; k <= 6; ++k) ASSERT_TRUE(rig.read(*cache, key(k)));
-    // Another chain, whose blocks were committed one by one: its root is the oldest of all.
+    // A second chain is committed block by block, so its root is the oldest.
     for (std::uint64_t k = 101; k <= 106; ++k) {
       ASSERT_TRUE(rig.put(*cache, {.keys = keys(k, 1), .parent = key(k - 1)}));
     }
@@ -470,7 +468,7 @@ TEST(APrefixGoesFromItsTail, HoweverItWasUsed) {
   }
 }
 
-TEST(APrefixGoesFromItsTail, AlsoThroughALowerTierThatIsFull) {
+TEST(APrefixGoesFromItsTail, FullLowerTierLeavesNoHole) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = 4, .pinned = 4, .disk = 4}));
   for (std::uint64_t chain = 0; chain < 10; ++chain) {
@@ -483,7 +481,7 @@ TEST(APrefixGoesFromItsTail, AlsoThroughALowerTierThatIsFull) {
   EXPECT_EQ(count(*cache, Tier::disk, SlotState::evictable), 4u);
 }
 
-TEST(APrefixGoesFromItsTail, AParentThatComesBackHoldsForItsChildrenAgain) {
+TEST(APrefixGoesFromItsTail, RestoredParentGoesAfterItsChildren) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}, OffloadMode::never));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));

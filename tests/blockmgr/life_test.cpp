@@ -26,10 +26,10 @@ TEST_P(EachTier, ABlockIsReadBackAsItWasWritten) {
   EXPECT_FALSE(matched.lease);
 }
 
-TEST_P(EachTier, APieceIsReadAndWrittenByItself) {
+TEST_P(EachTier, ReadsAndWritesSinglePieces) {
   const auto allocation = rig.allocate(*cache, {.count = 1, .tier = GetParam()}).value();
   const Bytes whole = bytes_of(key(7));
-  // One piece is left out: it reads as zeros.
+  // One piece is not written and reads as zeros.
   for (std::uint32_t layer = 0; layer < 2; ++layer) {
     for (std::uint32_t outer = 0; outer < 2; ++outer) {
       if (layer == 1 && outer == 0) continue;
@@ -50,7 +50,7 @@ TEST_P(EachTier, APieceIsReadAndWrittenByItself) {
             Bytes(whole.begin() + 48, whole.end()));
 }
 
-TEST_P(EachTier, WhatWasNeverWrittenIsZeros) {
+TEST_P(EachTier, UnwrittenBlockReadsAsZeros) {
   // The slot held other bytes before.
   ASSERT_TRUE(rig.put(*cache, {.keys = {key(1)}, .tier = GetParam()}));
   ASSERT_TRUE(cache->erase(key(1)));

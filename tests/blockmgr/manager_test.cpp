@@ -1,4 +1,4 @@
-// Caches: made, found, listed, removed.
+// Creates, finds, lists and removes caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ ErrorCode refusal(Rig& rig, const CacheConfig& config) {
   return created ? ErrorCode::internal : created.error().code;
 }
 
-TEST(Manager, ACacheIsMadeOnce) {
+TEST(Manager, CreatesACacheOnce) {
   Rig rig;
   CacheConfig config = small_cache({.pinned = 4});
   EXPECT_TRUE(rig.manager->create_cache(config)->is_new);
@@ -31,7 +31,7 @@ TEST(Manager, ACacheIsMadeOnce) {
   EXPECT_EQ(rig.manager->find_cache("other").error().code, ErrorCode::unknown_cache);
 }
 
-TEST(Manager, RefusesWhatCannotBe) {
+TEST(Manager, RefusesImpossibleConfigurations) {
   Rig rig;
   EXPECT_EQ(refusal(rig, small_cache({})), ErrorCode::impossible_shape);
   CacheConfig config = small_cache({.pinned = 4});
@@ -52,7 +52,7 @@ TEST(Manager, RefusesWhatCannotBe) {
   EXPECT_TRUE(rig.manager->caches().empty());
 }
 
-TEST(Manager, CachesAreBounded) {
+TEST(Manager, LimitsCaches) {
   BlockManagerOptions options;
   options.max_caches = 1;
   Rig rig({.options = options});
@@ -72,7 +72,7 @@ TEST(Manager, TwoCachesDoNotShareAFile) {
   EXPECT_EQ(refusal(rig, second), ErrorCode::state_conflict);
 }
 
-TEST(Manager, ARemovedCachesPathIsFreeForAFileOrAFolder) {
+TEST(Manager, RemovedCacheFreesItsPath) {
   Rig rig;
   for (const char* path : {"deep/er/test", "deep", "deep/test", "deep"}) {
     CacheConfig config = small_cache({.disk = 4});
@@ -83,7 +83,7 @@ TEST(Manager, ARemovedCachesPathIsFreeForAFileOrAFolder) {
   }
 }
 
-TEST(Manager, ARemovedCacheAnswersUnknownCacheAndLeavesNoFile) {
+TEST(Manager, RemovedCacheIsUnknownAndLeavesNoFile) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 4}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
@@ -100,7 +100,7 @@ TEST(Manager, ARemovedCacheAnswersUnknownCacheAndLeavesNoFile) {
             ErrorCode::unknown_cache);
   EXPECT_EQ(cache->list({}).error().code, ErrorCode::unknown_cache);
   EXPECT_EQ(cache->renew(*leased.lease, {}).error().code, ErrorCode::unknown_cache);
-  // A read that had begun goes on.
+  // A read that had begun continues.
   const auto bytes =
       rig.await<std::span<const iovec>>([&](auto done) { reader.fetch(std::move(done)); });
   EXPECT_EQ(std::memcmp((*bytes)[0].iov_base, bytes_of(key(1)).data(), 64), 0);
@@ -109,8 +109,8 @@ TEST(Manager, ARemovedCacheAnswersUnknownCacheAndLeavesNoFile) {
   EXPECT_FALSE(again->contains(views(keys(1, 1)))[0]);
 }
 
-// A cache was removed during its checkpoint: nobody found any cache until the disk had answered.
-TEST(Manager, ACacheIsFoundWhileAnotherIsRemovedDuringItsCheckpoint) {
+// Once removing a cache during its checkpoint blocked all lookups until the disk call ended.
+TEST(Manager, RemovalDuringACheckpointBlocksNoOtherCache) {
   std::promise<void> in_checkpoint;
   std::promise<void> disk_answers;
   BlockManagerOptions options;
@@ -142,7 +142,7 @@ TEST(Manager, ACacheIsFoundWhileAnotherIsRemovedDuringItsCheckpoint) {
     ASSERT_TRUE(rig.manager->find_cache("other"));
     std::this_thread::yield();
   }
-  EXPECT_TRUE(rig.manager->create_cache(other)) << "nor is a creation held up";
+  EXPECT_TRUE(rig.manager->create_cache(other)) << "creation is not blocked either";
   disk_answers.set_value();
   checkpoint.join();
   removal.join();
@@ -155,8 +155,8 @@ TEST(Manager, ACacheIsFoundWhileAnotherIsRemovedDuringItsCheckpoint) {
   EXPECT_TRUE(left.contains("other"));
 }
 
-// The first folder's file stayed, and every later attempt was a state_conflict.
-TEST(Manager, ACacheWhoseSecondFolderFailsLeavesNoFileAndCanBeMadeLater) {
+// Once the first folder's file stayed, and every later attempt returned state_conflict.
+TEST(Manager, FailedSecondFolderLeavesNoFile) {
   const fakes::TempDir first;
   const fakes::TempDir second;
   BlockManagerOptions options;
@@ -173,7 +173,7 @@ TEST(Manager, ACacheWhoseSecondFolderFailsLeavesNoFileAndCanBeMadeLater) {
   EXPECT_TRUE(made) << made.error().detail;
 }
 
-TEST(Manager, ACacheWhoseLogCannotBeMadeLeavesNoFile) {
+TEST(Manager, FailedLogLeavesNoFile) {
   Rig rig;
   const auto config = small_cache({.pinned = 2, .disk = 4});
   const auto folder = rig.dir.path() / "disk";

@@ -1,5 +1,5 @@
-// Random operations on a cache and on a model of it, which must agree after every one: on what is
-// present where, in which state, and on every byte.
+// Runs random operations on a cache and on its model. After each, they must agree on the blocks in
+// each tier, their states and their bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -123,12 +123,12 @@ class Walk {
   Tier some_tier() {
     return tiers_[static_cast<std::size_t>(pick(static_cast<int>(tiers_.size())))];
   }
-  // Keys of every length there is.
+  // Keys of every allowed length.
   static BlockKey name(int k) {
     return key(static_cast<std::uint64_t>(k), 8 + static_cast<std::size_t>(k) % 57);
   }
 
-  // Keys are a tree: 0..9 are roots, k's parent is k - 10, so a column is a chain.
+  // Keys form a tree: 0 to 9 are roots, and k's parent is k - 10, so a column is a chain.
   std::vector<int> chain(int from, int length) {
     std::vector<int> list;
     for (int k = from; k < kKeys && length > 0; k += 10, --length) list.push_back(k);
@@ -272,7 +272,7 @@ class Walk {
     const auto released = cache_->release(ids_.at(*lease), {.blocks = some});
     ASSERT_TRUE(released) << released.error().detail;
     ASSERT_EQ(*released, some.size());
-    // The same slot may be held twice: which of the two goes makes no difference.
+    // The lease may hold a slot twice. Either hold may go.
     model_.release(*lease, copies);
     handles_.erase(*lease);
   }
@@ -341,8 +341,8 @@ class Walk {
     model_.evict(list, tier);
   }
 
-  // Where it would cut off what stays, in the order in which it goes over the slots: that order
-  // says what of it goes first later, and the model does not know slots.
+  // True if clearing the tier would cut off blocks that stay. Their order of eviction then depends
+  // on the order of slots, which the model does not have.
   bool would_cut_off(Tier tier) const {
     const auto stays = [&](int k) {
       return std::ranges::any_of(kTiers, [&](Tier each) {
@@ -387,13 +387,13 @@ class Walk {
     if (!leased) model_.drop_key(k);
   }
 
-  // With nothing held, so that each slot of the model is one of the cache.
+  // Ends all leases first, so that the model's slots match the cache's.
   void resize() {
     const Tier tier = some_tier();
     if (tier == Tier::device) return;
     while (!ids_.empty()) end(ids_.begin()->first);
     const int blocks = 1 + pick(20);
-    // What leaves for a tier that has no room for it all goes in an order that is chance.
+    // If the lower tier lacks room for all of them, the order in which they leave is random.
     const auto excess = static_cast<int>(model_.present_in(tier).size()) - blocks;
     if (const auto below = model_.lower(tier); below && model_.free(*below) < excess) return;
     model_.resize(tier, blocks);

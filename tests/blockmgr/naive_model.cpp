@@ -9,7 +9,7 @@ namespace cairn::testing {
 NaiveModel::NaiveModel(const CacheConfig& config) : config_(config) {}
 
 void NaiveModel::set_time(std::int64_t ms) {
-  // The order in which leases end is the order in which their blocks were last used.
+  // Leases end in order of expiry, which sets the last use of their blocks.
   std::vector<std::pair<std::int64_t, LeaseName>> ended;
   for (const auto& [name, lease] : leases) {
     if (lease.expires_ms <= ms) ended.emplace_back(lease.expires_ms, name);
@@ -147,7 +147,7 @@ std::optional<NaiveModel::CopyId> NaiveModel::victim(Tier tier) const {
   std::optional<CopyId> best;
   for (const auto& [id, c] : copies) {
     if (c.tier != tier || !may_go(c)) continue;
-    // What no match reaches goes before all others, whatever its priority.
+    // Blocks that no match reaches go first, whatever their priority.
     const auto rank = [this](const Copy& of) {
       return std::tuple(!cut_off(of), cut_off(of) ? 0 : of.priority, of.used);
     };
@@ -308,7 +308,7 @@ NaiveModel::CopyId NaiveModel::place(Tier tier, int priority) {
 }
 
 NaiveModel::Slots NaiveModel::allocate(Tier tier, int count, int priority) {
-  changed_ = false;  // earlier changes were looked at when they happened
+  changed_ = false;  // earlier changes were handled when they happened
   Slots result;
   ask(tier, {count, [&](Slots slots) { result = std::move(slots); }});
   run();
@@ -326,7 +326,7 @@ bool NaiveModel::commit(LeaseName lease, CopyId slot, Key key, Block block) {
     release(lease, {slot});
     return false;
   }
-  // A parent below its own descendants is no parent.
+  // A block cannot have its own descendant as a parent.
   std::optional<Key> above = block.parent;
   while (above && *above != key) above = present(*above) ? blocks.at(*above).parent : std::nullopt;
   if (above) block.parent.reset();
@@ -339,10 +339,11 @@ bool NaiveModel::commit(LeaseName lease, CopyId slot, Key key, Block block) {
   return true;
 }
 
-// A key has come or gone. What is found again after it, or no longer, counts as used.
+// Called when a key appears or disappears. Blocks that become reachable or unreachable count as
+// used.
 void NaiveModel::settle_children(Key first) {
-  for (std::deque<Key> told{first}; !told.empty(); told.pop_front()) {
-    const Key parent = told.front();
+  for (std::deque<Key> parents{first}; !parents.empty(); parents.pop_front()) {
+    const Key parent = parents.front();
     const bool cut = !present(parent) || blocks.at(parent).cut_off;
     std::vector<Key> changed;
     for (const auto& [key, block] : blocks) {
@@ -356,7 +357,7 @@ void NaiveModel::settle_children(Key first) {
         const auto id = copy(key, tier);
         if (id && copies.at(*id).pins == 0) copies.at(*id).used = ++uses_;
       }
-      told.push_back(key);
+      parents.push_back(key);
     }
   }
 }

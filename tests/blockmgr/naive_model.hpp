@@ -14,9 +14,9 @@
 
 namespace cairn::testing {
 
-// What a cache should do, written for being read and not for being fast: lists that are searched
-// from end to end. Transfers are carried out one by one, in the order in which they were begun,
-// before an operation returns. Keys are numbers.
+// Does what a cache should do, written to be read and not to be fast: it searches lists from end to
+// end. It carries out transfers one by one, in the order they began, before an operation returns.
+// Keys are numbers.
 class NaiveModel {
  public:
   using Key = int;
@@ -24,7 +24,7 @@ class NaiveModel {
   explicit NaiveModel(const CacheConfig& config);
 
   struct Copy {
-    Key key = -1;  // none: an uncommitted slot
+    Key key = -1;  // -1: an uncommitted slot
     Tier tier = Tier::device;
     int pins = 0;  // of leases
     int priority = 50;
@@ -57,7 +57,7 @@ class NaiveModel {
   std::uint64_t leased(Tier tier) const;
 
   using Slots = std::optional<std::vector<CopyId>>;
-  // Uncommitted slots; nothing where the tier cannot give them.
+  // Uncommitted slots; nullopt if the tier has too few.
   Slots allocate(Tier tier, int count, int priority);
   // False: a duplicate; the slot is free again.
   bool commit(LeaseName lease, CopyId slot, Key key, Block block);
@@ -68,9 +68,9 @@ class NaiveModel {
   void end(LeaseName lease);
   void drop_key(Key key);
   void drop(CopyId copy);
-  // Nothing where it is refused; else whether everything arrived.
+  // nullopt if refused; otherwise true if everything arrived.
   std::optional<bool> transfer(const std::vector<Key>& keys, Tier to, bool move);
-  // True where a transfer would read from two tiers: which of the jobs ends first is chance.
+  // True if a transfer would read from two tiers. Either job may end first.
   bool reads_from_two_tiers(const std::vector<Key>& keys, Tier to) const;
   void evict(const std::vector<Key>& keys, Tier tier);
   // REQUIRES: leases hold nothing.
@@ -94,7 +94,7 @@ class NaiveModel {
   std::optional<CopyId> source(Key key, Tier to) const;
   bool overdue(Key key) const;
   bool is_leased(Key key) const;
-  void drop_overdue();  // but for what is leased
+  void drop_overdue();  // except leased keys
 
   struct Request {
     int count = 0;
@@ -117,7 +117,7 @@ class NaiveModel {
   CacheConfig config_;
   std::array<std::deque<Request>, kNumTiers> requests_;
   std::deque<std::function<void()>> jobs_;
-  bool changed_ = false;  // those who wait are to be looked at again
+  bool changed_ = false;  // waiting requests must be checked again
   std::int64_t now_ms_ = 0;
   std::uint64_t uses_ = 0;
   std::uint64_t births_ = 0;

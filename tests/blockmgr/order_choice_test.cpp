@@ -9,7 +9,7 @@ namespace {
 
 class OrderChoiceTest : public testing::Test {
  protected:
-  // Requests of 10 blocks of which the order finds so many more than LRU, in the mean.
+  // Adds requests of 10 blocks. On average the order finds `more` blocks more than LRU.
   void add(double more, int requests) {
     for (int i = 0; i < requests; ++i) {
       const double chance = i % 2 == 0 ? 1 : -1;
@@ -24,7 +24,7 @@ class OrderChoiceTest : public testing::Test {
   OrderChoice choice_{kModelBlocks};
 };
 
-TEST_F(OrderChoiceTest, FollowsWhatDidBetterLately) {
+TEST_F(OrderChoiceTest, FollowsTheBetterRecentOrder) {
   EXPECT_FALSE(choice_.follows_lru());
   add(-2 * 10 * OrderChoice::kWorse, 3 * kWindow);
   EXPECT_TRUE(choice_.follows_lru());
@@ -33,8 +33,8 @@ TEST_F(OrderChoiceTest, FollowsWhatDidBetterLately) {
   EXPECT_EQ(choice_.changes(), 2U);
 }
 
-// The cache would change with a workload that goes to and fro, each time too late.
-TEST_F(OrderChoiceTest, StaysWithLruWhileWhatIsGainedIsLessThanWhatWasLost) {
+// With a workload that alternates, the cache would switch too late each time.
+TEST_F(OrderChoiceTest, StaysWithLruUntilLossesAreRegained) {
   add(-4 * 10 * OrderChoice::kWorse, 3 * kWindow);
   ASSERT_TRUE(choice_.follows_lru());
   for (int turn = 0; turn < 5; ++turn) {
@@ -44,8 +44,8 @@ TEST_F(OrderChoiceTest, StaysWithLruWhileWhatIsGainedIsLessThanWhatWasLost) {
   EXPECT_EQ(choice_.changes(), 1U);
 }
 
-// Each change came too late: the order finds more on the whole, what follows the choice does not.
-TEST_F(OrderChoiceTest, FollowsLruWhereTheChoiceItselfHasLost) {
+// Each switch came too late: the order finds more than LRU overall, but the choice finds less.
+TEST_F(OrderChoiceTest, FollowsLruWhenSwitchingLoses) {
   const auto add_late = [this](double chosen_more, int requests) {
     for (int i = 0; i < requests; ++i) {
       choice_.add({.more_hits = 4 * 10 * OrderChoice::kBetter,
@@ -57,15 +57,15 @@ TEST_F(OrderChoiceTest, FollowsLruWhereTheChoiceItselfHasLost) {
   add_late(0, long_window);
   add_late(-2 * 10 * OrderChoice::kLost, long_window);
   EXPECT_TRUE(choice_.follows_lru());
-  // As long as that counts.
+  // The loss counts until it leaves the long window.
   add_late(0, kWindow);
   EXPECT_TRUE(choice_.follows_lru());
   add_late(0, 3 * long_window);
   EXPECT_FALSE(choice_.follows_lru());
 }
 
-// Few long prompts are a window of a small cache: one that is found and one that is not are chance.
-TEST_F(OrderChoiceTest, AFewLongPromptsAreChance) {
+// In a small cache a window has few long prompts, so a single hit or miss is chance.
+TEST_F(OrderChoiceTest, IgnoresAFewLongPrompts) {
   std::mt19937 random(3);
   for (int i = 0; i < 20 * kWindow / 10; ++i) {
     const double chance = random() % 10 == 0 ? 100.0 * (random() % 2 == 0 ? 1 : -1) : 0;
@@ -74,7 +74,7 @@ TEST_F(OrderChoiceTest, AFewLongPromptsAreChance) {
   }
 }
 
-TEST_F(OrderChoiceTest, WhatMayBeNoiseChangesNothing) {
+TEST_F(OrderChoiceTest, IgnoresNoise) {
   add(-0.9 * 10 * OrderChoice::kWorse, 5 * kWindow);
   EXPECT_EQ(choice_.changes(), 0U);
   add(-2 * 10 * OrderChoice::kWorse, 3 * kWindow);
@@ -82,7 +82,7 @@ TEST_F(OrderChoiceTest, WhatMayBeNoiseChangesNothing) {
   EXPECT_EQ(choice_.changes(), 1U);
 }
 
-TEST_F(OrderChoiceTest, AFewRequestsAreNoReason) {
+TEST_F(OrderChoiceTest, IgnoresTooFewRequests) {
   add(-2 * 10 * OrderChoice::kWorse, kWindow / 4);
   EXPECT_FALSE(choice_.follows_lru());
 }

@@ -1,4 +1,4 @@
-// The parts that know nothing of bytes.
+// The parts that do not handle bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST(FreeBitmap, AgreesWithASet) {
   }
 }
 
-TEST(FreeBitmapDeathTest, FreeingTwiceIsFound) {
+TEST(FreeBitmapDeathTest, DetectsDoubleFree) {
   FreeBitmap bitmap(10);
   const std::uint32_t slot = bitmap.take_lowest();
   bitmap.give_back(slot);
@@ -69,7 +69,7 @@ TEST(KeyIndex, FindsEveryKeyThroughInsertionsAndErasures) {
     const int k = static_cast<int>(random() % 700);
     const BlockKey name = key(static_cast<std::uint64_t>(k), 1 + static_cast<std::size_t>(k) % 64);
     const auto at = known.find(k);
-    // Keys of less than 8 bytes lose part of their number: let the first of them stand for all.
+    // Keys shorter than 8 bytes lose part of their number, so skip them.
     if (name.view().size < 8) continue;
     ASSERT_EQ(index.find(name), at == known.end() ? kNoEntry : at->second);
     if (at != known.end()) {
@@ -85,8 +85,8 @@ TEST(KeyIndex, FindsEveryKeyThroughInsertionsAndErasures) {
   }
 }
 
-// An unused entry names the next unused one where others name their parent.
-TEST(KeyIndex, AnEntryThatIsUsedAgainHasNoParent) {
+// A free entry stores the next free one in the field of the parent.
+TEST(KeyIndex, ReusedEntryHasNoParent) {
   KeyIndex index({.max_entries = 4, .hash_seed = 5});
   const EntryNumber first = index.find_or_insert(key(1));
   const EntryNumber second = index.find_or_insert(key(2));
@@ -96,11 +96,11 @@ TEST(KeyIndex, AnEntryThatIsUsedAgainHasNoParent) {
     EXPECT_EQ(index[index.find_or_insert(key(k))].parent, kNoEntry);
 }
 
-TEST(KeyIndex, AScanFindsWhatSingleLookupsFind) {
+TEST(KeyIndex, ScanMatchesSingleLookups) {
   KeyIndex index({.max_entries = 300, .hash_seed = 9});
   for (std::uint64_t k = 0; k < 300; ++k) index.find_or_insert(key(k));
   for (std::size_t count : {0u, 1u, 15u, 16u, 17u, 32u, 33u, 48u, 200u}) {
-    const auto names = keys(150 - count / 2, count + count / 2 + 100);  // some are beyond the end
+    const auto names = keys(150 - count / 2, count + count / 2 + 100);  // some are unknown
     const auto wanted = views(names);
     KeyIndex::Scan scan(index, wanted);
     std::vector<EntryNumber> found;
@@ -112,7 +112,7 @@ TEST(KeyIndex, AScanFindsWhatSingleLookupsFind) {
   }
 }
 
-TEST(KeyIndex, CountsWhatFewKeysHaveAndGivesItBack) {
+TEST(KeyIndex, CountsAndFreesRareDetails) {
   KeyIndex index({.max_entries = 8});
   const std::array<std::byte, kMaxKeyBytes> bytes{};
   const auto key_of = [&](std::size_t size) {
@@ -124,7 +124,7 @@ TEST(KeyIndex, CountsWhatFewKeysHaveAndGivesItBack) {
 
   const EntryNumber with_long_key = index.find_or_insert(key_of(kMaxKeyBytes));
   EXPECT_EQ(index.memory_bytes(), plain + sizeof(EntryDetails::Rare));
-  index.drop_rare(with_long_key);  // its key needs it
+  index.drop_rare(with_long_key);  // its long key needs the details
   EXPECT_EQ(index.memory_bytes(), plain + sizeof(EntryDetails::Rare));
   index.erase(with_long_key);
   EXPECT_EQ(index.memory_bytes(), plain);
@@ -148,19 +148,19 @@ TEST(KeyIndex, KeysOfDifferentLengthAreDifferent) {
   }
 }
 
-TEST(BlockStore, TakesAtMost168BytesABlock) {
+TEST(BlockStore, TakesAtMost168BytesPerBlock) {
   BlockStore store({.capacities = {1'000, 2'000, 3'000}});
   std::uint64_t k = 0;
   for (Tier tier : kTiers) {
     while (store.pool(tier).free_count() > 0) {
       const BlockKey name = key(k, 32);
-      const BlockKey parent = key(k + 1'000'000, 32);  // never there: a ghost for every block
+      const BlockKey parent = key(k + 1'000'000, 32);  // never stored: each block makes a ghost
       store.commit(store.take(tier, 50), {.key = name, .parent = parent.view()});
       ++k;
     }
   }
   EXPECT_EQ(store.entry_count(), 12'000u);
-  // Ghosts aside, which a client can force but not use.
+  // Does not count ghosts, which a client can create but not use.
   const std::uint64_t ghosts = 6'000 * (sizeof(Entry) + sizeof(EntryDetails));
   EXPECT_LE(store.memory_bytes() - ghosts, 168u * 6'000u);
 }
@@ -197,7 +197,7 @@ TEST(BlockStore, ParentsThatFormACircleCanStillBeEvicted) {
   EXPECT_EQ(store.entry_count(), 0u);
 }
 
-TEST(BlockStore, AStaleGenerationNamesAnEarlierLife) {
+TEST(BlockStore, EverySlotUseHasItsOwnGeneration) {
   BlockStore store({.capacities = {0, 1, 0}});
   const SlotRef first = store.take(Tier::pinned, 50);
   EXPECT_EQ(store.handle(first).generation, 1u);
@@ -205,7 +205,7 @@ TEST(BlockStore, AStaleGenerationNamesAnEarlierLife) {
   EXPECT_EQ(store.handle(store.take(Tier::pinned, 50)).generation, 2u);
 }
 
-TEST(LeaseTable, RemembersTheLastLeasesThatRanOut) {
+TEST(LeaseTable, RemembersTheLastExpiredLeases) {
   LeaseTable table({.cache = 3, .max_leases = 10});
   std::vector<LeaseId> ids;
   for (std::size_t i = 0; i <= LeaseTable::kRememberedExpired; ++i) {
@@ -222,7 +222,7 @@ TEST(LeaseTable, RemembersTheLastLeasesThatRanOut) {
   EXPECT_EQ(table.find(id).error().code, ErrorCode::unknown_lease);
 }
 
-TEST(LeaseTable, OverdueGivesTheEarliestFirst) {
+TEST(LeaseTable, OverdueReturnsTheEarliestFirst) {
   LeaseTable table({.cache = 3, .max_leases = 10});
   const auto at = [](int ms) { return TimePoint{} + std::chrono::milliseconds(ms); };
   const LeaseNumber late = table.open(at(30));
@@ -235,7 +235,7 @@ TEST(LeaseTable, OverdueGivesTheEarliestFirst) {
   EXPECT_EQ(table.overdue(at(40)), std::nullopt);
 }
 
-TEST(PieceProgress, AClaimedPieceIsRefusedToOthers) {
+TEST(PieceProgress, ClaimedPieceCannotBeClaimedAgain) {
   PieceProgress progress(4);
   EXPECT_TRUE(progress.claim({.first = 1, .count = 1}));
   EXPECT_TRUE(progress.claim({.first = 2, .count = 1}));
@@ -247,10 +247,10 @@ TEST(PieceProgress, AClaimedPieceIsRefusedToOthers) {
   EXPECT_THAT(progress.missing(), ElementsAre(0, 2, 3));
   EXPECT_TRUE(progress.claim({.first = 0, .count = 4}));
   progress.end({.first = 0, .count = 4}, PieceProgress::End::untouched);
-  EXPECT_THAT(progress.missing(), ElementsAre(0, 2, 3)) << "what was written stays written";
+  EXPECT_THAT(progress.missing(), ElementsAre(0, 2, 3)) << "a written piece stays written";
 }
 
-TEST(PieceProgress, ATornPieceStaysSoUntilItIsWritten) {
+TEST(PieceProgress, TornPieceStaysTornUntilWritten) {
   PieceProgress progress(3);
   const PieceProgress::Range last{.first = 2, .count = 1};
   ASSERT_TRUE(progress.claim(last));
@@ -289,7 +289,7 @@ TEST(Pressure, AFullTierOfEvictableBlocksIsNormal) {
   EXPECT_EQ(gauge.level_for({.free = 2, .evictable = 1}), PressureLevel::critical);
 }
 
-TEST(Pressure, RoomIsMadeByHowFullTheTierIs) {
+TEST(Pressure, ShrinkDependsOnHowFullTheTierIs) {
   PressureConfig config;
   config.reactions[static_cast<std::size_t>(PressureLevel::warning)] = {
       PressureReaction::Kind::shrink, 0.7};
@@ -299,7 +299,7 @@ TEST(Pressure, RoomIsMadeByHowFullTheTierIs) {
   ASSERT_TRUE(crossing);
   EXPECT_EQ(crossing->to, PressureLevel::normal);
   EXPECT_EQ(crossing->shrink_to, 7u);
-  EXPECT_FALSE(gauge.update({.free = 1, .evictable = 9})) << "once on the way up";
+  EXPECT_FALSE(gauge.update({.free = 1, .evictable = 9})) << "the reaction runs once on the way up";
 }
 
 TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
@@ -317,17 +317,17 @@ TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
   const auto further = gauge.update({.free = 0, .evictable = 0});
   ASSERT_TRUE(further);
   EXPECT_EQ(further->to, PressureLevel::out_of_memory);
-  EXPECT_TRUE(further->callback) << "of critical, which was jumped over";
+  EXPECT_TRUE(further->callback) << "the callback of critical, which was skipped";
   const auto down = gauge.update({.free = 9, .evictable = 0});
   ASSERT_TRUE(down);
-  EXPECT_TRUE(down->callback) << "critical was left";
+  EXPECT_TRUE(down->callback) << "the level left critical";
   EXPECT_EQ(down->to, PressureLevel::normal);
-  EXPECT_FALSE(down->shrink_to) << "a way down makes no room";
+  EXPECT_FALSE(down->shrink_to) << "a falling level does not shrink the tier";
   EXPECT_EQ(gauge.level(), PressureLevel::normal);
   EXPECT_FALSE(gauge.update({.free = 9, .evictable = 0}));
 }
 
-TEST(Pressure, APoolsLevelIsOfItsLimit) {
+TEST(Pressure, PoolLevelDependsOnItsLimit) {
   const auto level = [](std::uint64_t used) {
     return pool_pressure({.allocated_bytes = used, .limit_bytes = 100});
   };
@@ -339,7 +339,7 @@ TEST(Pressure, APoolsLevelIsOfItsLimit) {
   EXPECT_EQ(pool_pressure({.allocated_bytes = 100}), PressureLevel::normal);
 }
 
-TEST(Key, IsEqualOnlyInEveryByte) {
+TEST(Key, EqualsOnlyTheSameBytes) {
   for (std::size_t length = 1; length <= kMaxKeyBytes; ++length) {
     const Bytes bytes = bytes_of(key(7), length);
     const Bytes same = bytes;
@@ -355,35 +355,35 @@ TEST(Key, IsEqualOnlyInEveryByte) {
   }
 }
 
-// The numbers began anew with each life of the server: whoever asked for a transfer of the last one
-// was told about another.
-TEST(TransferTable, DoesNotKnowTransfersOfAnEarlierLife) {
+// Once the ids restarted with each run of the server. A client that asked for a transfer of the
+// last run got another one.
+TEST(TransferTable, DoesNotKnowTransfersOfAnEarlierRun) {
   TransferTable table({.max_open = 2, .max_kept = 1, .first_id = 100});
   const TransferId id = table.open({.blocks_total = 1}).value();
   EXPECT_EQ(id.value, 100u);
   EXPECT_EQ(table.status(TransferId{1}).error().code, ErrorCode::unknown_transfer);
 }
 
-TEST(TransferTable, KeepsTheLastOnesThatEnded) {
+TEST(TransferTable, KeepsTheLastEndedTransfers) {
   TransferTable table({.max_open = 2, .max_kept = 1});
   const TransferId first = table.open({.blocks_total = 1}).value();
   const TransferId second = table.open({.blocks_total = 1}).value();
   EXPECT_EQ(table.open({.blocks_total = 1}).error().code, ErrorCode::queue_full);
-  int told = 0;
-  ASSERT_TRUE(table.watch(first, [&](const TransferStatus&) { ++told; }));
+  int notified = 0;
+  ASSERT_TRUE(table.watch(first, [&](const TransferStatus&) { ++notified; }));
   table.begin(first);
   EXPECT_EQ(table.counts().running, 1u);
   table.end(first, TransferState::done);
-  EXPECT_EQ(told, 1);
-  ASSERT_TRUE(table.watch(first, [&](const TransferStatus&) { ++told; }));
-  EXPECT_EQ(told, 2) << "who comes late is told at once";
+  EXPECT_EQ(notified, 1);
+  ASSERT_TRUE(table.watch(first, [&](const TransferStatus&) { ++notified; }));
+  EXPECT_EQ(notified, 2) << "a late watcher is notified at once";
   table.end(second, TransferState::cancelled);
   EXPECT_EQ(table.status(first).error().code, ErrorCode::unknown_transfer);
   EXPECT_EQ(table.status(second).value().state, TransferState::cancelled);
 }
 
-// Each of the thousands that are kept could hold as many failures as a request has keys.
-TEST(TransferTable, KeepsNoMoreFailuresOfEndedTransfersThanItMay) {
+// Each of thousands of kept transfers could hold one failure per key of its request.
+TEST(TransferTable, LimitsFailuresOfEndedTransfers) {
   TransferTable table({.max_open = 8, .max_kept = 8, .max_kept_failures = 5});
   const auto end_with = [&](std::size_t failures) {
     const TransferId id = table.open({.blocks_total = failures}).value();
@@ -401,14 +401,14 @@ TEST(TransferTable, KeepsNoMoreFailuresOfEndedTransfersThanItMay) {
   const TransferId done = end_with(0);
   const TransferId first = end_with(3);
   const TransferId second = end_with(2);
-  EXPECT_EQ(kept(first), 3u) << "five are not too many";
+  EXPECT_EQ(kept(first), 3u) << "five failures fit";
   const TransferId third = end_with(1);
-  EXPECT_EQ(kept(first), std::nullopt) << "the oldest";
+  EXPECT_EQ(kept(first), std::nullopt) << "the oldest was dropped";
   EXPECT_EQ(kept(second), 2u);
   EXPECT_EQ(kept(third), 1u);
-  EXPECT_EQ(kept(done), 0u) << "costs nothing";
+  EXPECT_EQ(kept(done), 0u) << "it has no failures";
   const TransferId huge = end_with(9);
-  EXPECT_EQ(kept(huge), 9u) << "the last one tells of each key";
+  EXPECT_EQ(kept(huge), 9u) << "the last one keeps all its failures";
   EXPECT_EQ(kept(second), std::nullopt);
   EXPECT_EQ(kept(third), std::nullopt);
   const TransferId small = end_with(1);
@@ -436,8 +436,8 @@ TEST(DiskPlace, APathDoesNotLeaveTheDataDirectory) {
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "outside/deep"));
 }
 
-// It was in the way for ever of a cache whose path it is.
-TEST(DiskPlace, AFolderIsInTheWayOnlyWithAFileInIt) {
+// Once an empty folder permanently blocked a cache with that path.
+TEST(DiskPlace, EmptyFolderDoesNotBlockAPath) {
   const fakes::TempDir dir;
   const auto root = dir.path() / "disk";
   const auto place = [&](const std::string& path) { return prepare_disk_place({root, path}); };
@@ -452,7 +452,7 @@ TEST(DiskPlace, AFolderIsInTheWayOnlyWithAFileInIt) {
   EXPECT_TRUE(std::filesystem::exists(root / "a/b/c"));
   std::filesystem::remove(root / "a/b/c");
   std::filesystem::create_directory_symlink(dir.path(), root / "a/b/link");
-  EXPECT_FALSE(place("a")) << "what a link leads to is not empty, nor the server's";
+  EXPECT_FALSE(place("a")) << "the link's target is not empty and not the server's";
   std::filesystem::remove(root / "a/b/link");
   EXPECT_TRUE(place("a"));
   EXPECT_FALSE(std::filesystem::exists(root / "a"));

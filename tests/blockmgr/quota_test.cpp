@@ -11,7 +11,7 @@ namespace {
 
 class QuotaTest : public ::testing::Test {
  protected:
-  // Stores a block under the quota; the error's code where that is refused.
+  // Stores a block under the quota. Returns the error code if refused.
   std::optional<ErrorCode> store(std::uint64_t n) {
     auto allocation = rig.allocate(*cache, {.count = 1, .tier = Tier::pinned, .quota = quota});
     if (!allocation) return allocation.error().code;
@@ -28,7 +28,7 @@ class QuotaTest : public ::testing::Test {
       std::make_shared<BlockQuota>(BlockQuota::Limits{0, 3, BlockQuota::kNoLimit});
 };
 
-TEST_F(QuotaTest, CountsCopiesWhereTheyAre) {
+TEST_F(QuotaTest, CountsCopiesInEachTier) {
   EXPECT_EQ(store(1), std::nullopt);
   EXPECT_EQ(store(1), std::nullopt) << "a duplicate";
   EXPECT_EQ(store(2), std::nullopt);
@@ -45,7 +45,7 @@ TEST_F(QuotaTest, CountsCopiesWhereTheyAre) {
   EXPECT_EQ(quota->used(Tier::disk), 1u);
 }
 
-TEST_F(QuotaTest, RefusesWhatIsOverItAndNothingOfOthers) {
+TEST_F(QuotaTest, LimitsOnlyItsOwner) {
   for (std::uint64_t n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
   EXPECT_EQ(store(4), ErrorCode::no_capacity);
   EXPECT_TRUE(rig.put(*cache, {.keys = {key(5)}}));
@@ -54,16 +54,16 @@ TEST_F(QuotaTest, RefusesWhatIsOverItAndNothingOfOthers) {
   EXPECT_EQ(store(4), std::nullopt);
 }
 
-// What others push out to the next tier goes on to count there.
-TEST_F(QuotaTest, FollowsWhatIsOffloaded) {
+// A block that others push to the next tier counts there.
+TEST_F(QuotaTest, FollowsOffloadedBlocks) {
   for (std::uint64_t n = 1; n <= 3; ++n) EXPECT_EQ(store(n), std::nullopt);
   EXPECT_TRUE(rig.put(*cache, {.keys = keys(10, 4)}));
   EXPECT_EQ(quota->used(Tier::pinned) + quota->used(Tier::disk), 3u);
   EXPECT_EQ(quota->used(Tier::pinned), 0u);
 }
 
-// Ten blocks stored on disk, where there is no limit, could be moved to where there is one.
-TEST_F(QuotaTest, HoldsForMovementsThatItsOwnerAsksFor) {
+// Once blocks stored on disk, without a limit, could be moved to a tier with one.
+TEST_F(QuotaTest, LimitsItsOwnersTransfers) {
   for (std::uint64_t n = 1; n <= 4; ++n) {
     EXPECT_EQ(store(n), std::nullopt);
     EXPECT_EQ(rig.transfer(*cache, {.keys = {key(n)}, .to = Tier::disk, .move = true}).state,
@@ -76,14 +76,14 @@ TEST_F(QuotaTest, HoldsForMovementsThatItsOwnerAsksFor) {
   EXPECT_EQ(quota->used(Tier::pinned), 0u);
   up.keys = keys(1, 3);
   EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done);
-  EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done) << "they are there";
+  EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done) << "they are present";
   EXPECT_EQ(quota->used(Tier::pinned), 3u);
   ASSERT_TRUE(rig.put(*cache, {.keys = {key(9)}, .tier = Tier::disk}));
   up.keys = {key(9)};
-  EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done) << "somebody else's block";
+  EXPECT_EQ(rig.transfer(*cache, up).state, TransferState::done) << "another owner's block";
 }
 
-TEST_F(QuotaTest, HoldsForWhatItsOwnerBringsUpForAMatch) {
+TEST_F(QuotaTest, LimitsItsOwnersOnboarding) {
   for (std::uint64_t n = 1; n <= 4; ++n) {
     EXPECT_EQ(store(n), std::nullopt);
     EXPECT_EQ(rig.transfer(*cache, {.keys = {key(n)}, .to = Tier::disk, .move = true}).state,
@@ -109,7 +109,7 @@ TEST_F(QuotaTest, EndsWithItsCache) {
 
 class LeaseQuotaTest : public ::testing::Test {
  protected:
-  // The lease of what matched; the error's code where that is refused.
+  // Matches the keys and returns the lease.
   Result<LeaseId> match(const std::vector<BlockKey>& keys) {
     MatchResult result;
     const auto wanted = views(keys);
@@ -128,15 +128,15 @@ class LeaseQuotaTest : public ::testing::Test {
   const std::shared_ptr<LeaseQuota> pins = std::make_shared<LeaseQuota>(3);
 };
 
-TEST_F(LeaseQuotaTest, BoundsWhatIsThereAndNotWhatIsAskedFor) {
+TEST_F(LeaseQuotaTest, CountsPresentKeysOnly) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
   EXPECT_EQ(refusal(keys(1, 3)), std::nullopt);
   EXPECT_EQ(refusal(keys(1, 4)), ErrorCode::lease_quota);
-  EXPECT_EQ(refusal(keys(2, 100)), std::nullopt) << "three are there";
+  EXPECT_EQ(refusal(keys(2, 100)), std::nullopt) << "three are present";
   EXPECT_EQ(pins->used(), 0u);
 }
 
-TEST_F(LeaseQuotaTest, CountsUntilALeaseEndsInAnyWay) {
+TEST_F(LeaseQuotaTest, CountsUntilTheLeaseEnds) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
   const auto twice = match(keys(1, 2));
   ASSERT_TRUE(twice);
@@ -149,10 +149,10 @@ TEST_F(LeaseQuotaTest, CountsUntilALeaseEndsInAnyWay) {
   EXPECT_EQ(pins->used(), 2u);
   rig.clock.advance_ms(2000);
   rig.manager->tick();
-  EXPECT_EQ(pins->used(), 0u) << "run out";
+  EXPECT_EQ(pins->used(), 0u) << "the leases expired";
 }
 
-TEST_F(LeaseQuotaTest, BoundsAllocationsAndCountsThemUntilTheyAreGivenUp) {
+TEST_F(LeaseQuotaTest, LimitsAllocationsUntilReleased) {
   const AllocateRequest three{.count = 3, .tier = Tier::pinned, .pins = pins};
   const auto held = rig.allocate(*cache, three);
   ASSERT_TRUE(held);
@@ -160,8 +160,8 @@ TEST_F(LeaseQuotaTest, BoundsAllocationsAndCountsThemUntilTheyAreGivenUp) {
   const auto more = rig.allocate(*cache, {.count = 1, .tier = Tier::pinned, .pins = pins});
   ASSERT_FALSE(more);
   EXPECT_EQ(more.error().code, ErrorCode::lease_quota);
-  EXPECT_TRUE(rig.allocate(*cache, {.count = 1, .tier = Tier::pinned})) << "of somebody else";
-  // A duplicate's slot is given up.
+  EXPECT_TRUE(rig.allocate(*cache, {.count = 1, .tier = Tier::pinned})) << "another owner";
+  // A duplicate's slot is released.
   ASSERT_TRUE(rig.put(*cache, {.keys = {key(1)}}));
   ASSERT_TRUE(rig.commit(*cache, held->lease, {{.handle = held->blocks[0], .key = key(1)}}));
   EXPECT_EQ(pins->used(), 2u);
@@ -169,7 +169,7 @@ TEST_F(LeaseQuotaTest, BoundsAllocationsAndCountsThemUntilTheyAreGivenUp) {
   EXPECT_EQ(pins->used(), 0u);
 }
 
-TEST_F(LeaseQuotaTest, OfACacheCountsWhoeverHolds) {
+TEST_F(LeaseQuotaTest, CacheQuotaCountsAllHolders) {
   const auto remember = [](const CacheConfig&) { return Result<>(); };
   const auto limit = [&](std::optional<std::uint32_t> blocks) {
     return cache->change({.quota = CacheQuota{.max_leased_blocks = blocks}}, remember);
@@ -181,7 +181,7 @@ TEST_F(LeaseQuotaTest, OfACacheCountsWhoeverHolds) {
   pins->set_limit(100);
   ASSERT_TRUE(limit(3));
   EXPECT_EQ(refusal(keys(1, 3)), ErrorCode::lease_quota);
-  EXPECT_EQ(refusal(keys(3, 100)), std::nullopt) << "two are there";
+  EXPECT_EQ(refusal(keys(3, 100)), std::nullopt) << "two are present";
   const auto two = match(keys(1, 2));
   ASSERT_TRUE(two);
   const auto more = rig.allocate(*cache, one);
@@ -190,10 +190,10 @@ TEST_F(LeaseQuotaTest, OfACacheCountsWhoeverHolds) {
   EXPECT_TRUE(cache->release(mine->lease, {}));
   EXPECT_TRUE(rig.allocate(*cache, one));
   ASSERT_TRUE(limit({}));
-  EXPECT_EQ(refusal(keys(1, 4)), std::nullopt) << "none any more";
+  EXPECT_EQ(refusal(keys(1, 4)), std::nullopt) << "no limit any more";
 }
 
-TEST_F(LeaseQuotaTest, BringsUpAsManyAsItLeavesRoomFor) {
+TEST_F(LeaseQuotaTest, LimitsOnboarding) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
   const auto wanted = keys(1, 2);
   const auto lease = match(wanted);
@@ -206,7 +206,7 @@ TEST_F(LeaseQuotaTest, BringsUpAsManyAsItLeavesRoomFor) {
   EXPECT_EQ(pins->used(), 3u);
 }
 
-TEST_F(LeaseQuotaTest, BoundsWhatIsReadAndCountsItUntilItIsLetGo) {
+TEST_F(LeaseQuotaTest, LimitsReadsUntilTheyEnd) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
   const auto read = [&](const std::vector<BlockKey>& list) {
     return cache->read_prefix(views(list), {}, pins);
@@ -215,13 +215,13 @@ TEST_F(LeaseQuotaTest, BoundsWhatIsReadAndCountsItUntilItIsLetGo) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::lease_quota);
   EXPECT_EQ(pins->used(), 0u);
-  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 4u) << "nothing is pinned";
+  EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 4u) << "no block is pinned";
   auto readers = read(keys(1, 3));
   ASSERT_TRUE(readers);
   EXPECT_EQ(pins->used(), 3u);
   EXPECT_EQ(cache->read(key(4), {}, {}, pins).error().code, ErrorCode::lease_quota);
   EXPECT_EQ(cache->lend(key(4), pins).error().code, ErrorCode::lease_quota);
-  EXPECT_EQ(refusal(keys(4, 1)), ErrorCode::lease_quota) << "a lease counts with them";
+  EXPECT_EQ(refusal(keys(4, 1)), ErrorCode::lease_quota) << "a lease counts together with reads";
   readers->pop_back();
   EXPECT_EQ(pins->used(), 2u);
   {
@@ -235,8 +235,8 @@ TEST_F(LeaseQuotaTest, BoundsWhatIsReadAndCountsItUntilItIsLetGo) {
   EXPECT_EQ(pins->used(), 0u);
 }
 
-// A block that has come to staging is pinned no more.
-TEST_F(LeaseQuotaTest, ABlockThatWasCopiedOutOfItsSlotCountsNoMore) {
+// A block is no longer pinned once it is in staging memory.
+TEST_F(LeaseQuotaTest, StagedBlockNoLongerCounts) {
   CacheConfig config = small_cache({.disk = 4});
   config.name = "disk";
   const auto disk = rig.cache(config);
@@ -251,7 +251,7 @@ TEST_F(LeaseQuotaTest, ABlockThatWasCopiedOutOfItsSlotCountsNoMore) {
   EXPECT_EQ(pins->used(), 2u);
 }
 
-TEST_F(LeaseQuotaTest, OfACacheBoundsWhatRequestsForManyRead) {
+TEST_F(LeaseQuotaTest, CacheQuotaLimitsPrefixReads) {
   const auto remember = [](const CacheConfig&) { return Result<>(); };
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
   ASSERT_TRUE(cache->change({.quota = CacheQuota{.max_leased_blocks = 3}}, remember));
@@ -264,13 +264,13 @@ TEST_F(LeaseQuotaTest, OfACacheBoundsWhatRequestsForManyRead) {
     const auto held = cache->read_prefix(views(three));
     ASSERT_TRUE(held);
     EXPECT_FALSE(cache->lend(key(4)));
-    EXPECT_TRUE(cache->read(key(4), {})) << "one block by itself";
+    EXPECT_TRUE(cache->read(key(4), {})) << "a single read is not limited";
   }
   EXPECT_TRUE(cache->lend(key(4)));
   EXPECT_TRUE(cache->read_prefix(views(three)));
 }
 
-TEST_F(LeaseQuotaTest, BoundsWhatIsMovedUntilThatHasEnded) {
+TEST_F(LeaseQuotaTest, LimitsTransfersUntilTheyEnd) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
   const auto refused = cache->transfer({.keys = keys(1, 4), .to = Tier::device, .pins = pins});
   ASSERT_FALSE(refused);
@@ -296,8 +296,8 @@ TEST_F(LeaseQuotaTest, BoundsWhatIsMovedUntilThatHasEnded) {
   EXPECT_EQ(pins->used(), 0u);
 }
 
-// Each was within the limit when it asked; both together are not.
-TEST_F(LeaseQuotaTest, CountsAnAllocationFromWhenItWaits) {
+// Each request is within the limit, but both together are not.
+TEST_F(LeaseQuotaTest, CountsAWaitingAllocation) {
   fakes::FakedDisk<fakes::GatedDiskIo> gate;
   Rig gated({.disk = gate.wrap()});
   const auto small = gated.cache(small_cache({.pinned = 4, .disk = 8}));
@@ -320,7 +320,7 @@ TEST_F(LeaseQuotaTest, CountsAnAllocationFromWhenItWaits) {
   EXPECT_EQ(pins->used(), 0U);
 }
 
-TEST_F(LeaseQuotaTest, GivesBackWhatADroppedCacheHeld) {
+TEST_F(LeaseQuotaTest, DroppedCacheReleasesItsLeases) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
   ASSERT_TRUE(match(keys(1, 2)));
   ASSERT_TRUE(rig.manager->drop_cache(cache->config().name, true));

@@ -1,4 +1,4 @@
-// What no match reaches: it never takes the place of what one finds.
+// Blocks that no match reaches never displace blocks that one finds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ CacheConfig ordered(EvictionKind eviction, TierSizes sizes,
   return config;
 }
 
-// In order, so many at a time, each the parent of the next.
+// Stores the prompt in order, `at_a_time` blocks per request. Each block is the parent of the next.
 void store_in_order(Rig& rig, Cache& cache, std::size_t at_a_time, Tier tier = Tier::pinned,
                     std::size_t from = 0, std::size_t to = kPrompt) {
   for (std::size_t first = from; first < to; first += at_a_time) {
@@ -59,7 +59,7 @@ TEST_P(PromptLargerThanItsCache, KeepsItsBeginning) {
   }
 }
 
-TEST_P(PromptLargerThanItsCache, KeepsItsBeginningWhereItIsReadAgainMeanwhile) {
+TEST_P(PromptLargerThanItsCache, KeepsItsBeginningWhileItIsRead) {
   Rig rig;
   const auto cache = rig.cache(ordered(GetParam(), {.pinned = kSlots}));
   for (std::size_t at = 0; at < kPrompt; ++at) {
@@ -70,7 +70,7 @@ TEST_P(PromptLargerThanItsCache, KeepsItsBeginningWhereItIsReadAgainMeanwhile) {
   EXPECT_GE(found(rig, *cache), kSlots - 1);
 }
 
-TEST_P(PromptLargerThanItsCache, TakesThePlaceOfOthersFirst) {
+TEST_P(PromptLargerThanItsCache, EvictsOthersFirst) {
   Rig rig;
   const auto cache = rig.cache(ordered(GetParam(), {.pinned = kSlots}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kSlots)}));
@@ -79,7 +79,7 @@ TEST_P(PromptLargerThanItsCache, TakesThePlaceOfOthersFirst) {
   EXPECT_EQ(found(rig, *cache, keys(1, kSlots)), 0u);
 }
 
-TEST_P(PromptLargerThanItsCache, NoBlockIsRefusedBecauseOthersAreBeingWrittenThrough) {
+TEST_P(PromptLargerThanItsCache, WriteThroughRefusesNoBlock) {
   for (const std::size_t at_a_time : {std::size_t{1}, std::size_t{4}, std::size_t{16}}) {
     Rig rig;
     const auto cache =
@@ -103,13 +103,14 @@ TEST_F(PromptOnDisk, KeepsItsBeginningOverARestart) {
   EXPECT_GE(rig_.match(*back_, prompt(), 0).blocks.size(), 12u);
 }
 
-// What was restored before its parent was is no less reached than what was restored after it.
-TEST_F(PromptOnDisk, OfWhichAllIsThereGoesByItsUseAfterARestart) {
+// A restart may restore a block before its parent. Such a block still counts as reachable.
+TEST_F(PromptOnDisk, CompletePromptIsEvictedByUseAfterARestart) {
   put(keys(1, 8));
   put(keys(101, 8));
   crash_and_restart();
   ASSERT_TRUE(rig_.put(*back_, {.keys = keys(201, 4), .tier = Tier::disk}));
-  EXPECT_EQ(rig_.match(*back_, keys(1, 8), 0).blocks.size(), 4u) << "the first that was stored";
+  EXPECT_EQ(rig_.match(*back_, keys(1, 8), 0).blocks.size(), 4u)
+      << "the prompt stored first loses its end";
   EXPECT_EQ(rig_.match(*back_, keys(101, 8), 0).blocks.size(), 8u);
 }
 
@@ -137,7 +138,7 @@ TEST_P(PromptOfAnAgent, KeepsItsBeginning) {
     ASSERT_TRUE(id) << id.error().detail;
     rig.scheduler->wait_idle();
     const TransferStatus status = rig.manager->transfer(*id).value();
-    // What finds no room is said to have found none.
+    // Blocks without room fail with no_capacity.
     EXPECT_EQ(status.blocks_done + status.failures.size(), count);
     EXPECT_TRUE(std::ranges::all_of(status.failures, [](const auto& failure) {
       return failure.error.code == ErrorCode::no_capacity;
@@ -173,7 +174,7 @@ TEST_P(PromptOfAnotherCache, KeepsItsBeginning) {
   EXPECT_EQ(from->stats().leases + cache->stats().leases, 0u);
 }
 
-// As clients upload blocks: all of them, or none.
+// Uploads blocks as clients do: all of them or none.
 Result<> upload(Rig& rig, const std::shared_ptr<Cache>& cache, std::size_t first,
                 std::size_t count) {
   Ingest ingest(cache, {});
@@ -203,7 +204,7 @@ TEST_P(PromptOfUploads, KeepsItsBeginning) {
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kSlots)}));
   for (std::size_t first = 0; first < kPrompt; first += GetParam()) {
     const auto stored = upload(rig, cache, first, std::min(GetParam(), kPrompt - first));
-    // What fits only in the place of its own beginning is refused, but for a few.
+    // An upload that would displace the prompt's own beginning is refused.
     if (!stored) {
       EXPECT_EQ(stored.error().code, ErrorCode::no_capacity) << stored.error().detail;
     }
@@ -212,12 +213,12 @@ TEST_P(PromptOfUploads, KeepsItsBeginning) {
     }
   }
   EXPECT_GE(found(rig, *cache), kSlots - 4);
-  EXPECT_EQ(found(rig, *cache, keys(1, kSlots)), 0u) << "others go first";
+  EXPECT_EQ(found(rig, *cache, keys(1, kSlots)), 0u) << "other prompts go first";
   EXPECT_EQ(cache->stats().leases, 0u);
 }
 
-// What makes room is not lost there, so nothing is refused.
-TEST(PromptLargerThanItsTier, GoesDownToTheNext) {
+// Evicted blocks move to the next tier, so nothing is refused.
+TEST(PromptLargerThanItsTier, MovesToTheNextTier) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = kSlots, .disk = kPrompt}));
   for (std::size_t first = 0; first < kPrompt; first += 16) {
@@ -228,8 +229,8 @@ TEST(PromptLargerThanItsTier, GoesDownToTheNext) {
   EXPECT_EQ(found(rig, *cache), kPrompt);
 }
 
-// What no match will reach is stored where it costs others little, and refused where it does not.
-TEST(PromptWithoutABeginning, TakesThePlaceOfFew) {
+// Stores unreachable blocks if they displace few others, and refuses them otherwise.
+TEST(PromptWithoutABeginning, DisplacesFewBlocks) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = kSlots}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kSlots)}));
@@ -238,7 +239,7 @@ TEST(PromptWithoutABeginning, TakesThePlaceOfFew) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
   EXPECT_EQ(found(rig, *cache, keys(1, kSlots)), kSlots - 4);
-  // What is free is anybody's.
+  // Free slots can be used without limit.
   ASSERT_TRUE(cache->clear(std::nullopt));
   EXPECT_TRUE(upload(rig, cache, 120, 16));
 }
@@ -248,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(AtATime, PromptOfUploads, ::testing::Values(1, 4, 16, 6
 INSTANTIATE_TEST_SUITE_P(AtATime, PromptOfAnAgent, ::testing::Values(4, 16, 64, 200));
 INSTANTIATE_TEST_SUITE_P(AtATime, PromptOfAnotherCache, ::testing::Values(4, 16, 64, 200));
 
-// --- what is cut off, and what no longer is
+// --- blocks that are cut off, and blocks that are reachable again
 
 class CutOff : public ::testing::Test {
  protected:
@@ -270,7 +271,7 @@ class CutOff : public ::testing::Test {
   std::shared_ptr<Cache> cache_ = rig_.cache(small_cache({.pinned = 8}));
 };
 
-TEST_F(CutOff, ABlockWhoseParentIsNotHereGoesFirstWhateverItsPriority) {
+TEST_F(CutOff, BlockWithoutItsParentGoesFirst) {
   put(keys(1, 4), {}, 0);
   put(keys(11, 4), key(10), 100);
   put(keys(21, 2));
@@ -278,7 +279,7 @@ TEST_F(CutOff, ABlockWhoseParentIsNotHereGoesFirstWhateverItsPriority) {
   EXPECT_THAT(there(keys(11, 4)), ElementsAre(true, true, false, false));
 }
 
-TEST_F(CutOff, WhatFollowedAKeyThatWasDeletedGoesFirst) {
+TEST_F(CutOff, DescendantsOfADeletedKeyGoFirst) {
   put(keys(1, 4));
   put(keys(11, 4));
   ASSERT_TRUE(cache_->erase(key(12)));
@@ -287,7 +288,7 @@ TEST_F(CutOff, WhatFollowedAKeyThatWasDeletedGoesFirst) {
   EXPECT_THAT(there(keys(11, 4)), ElementsAre(true, false, false, false));
 }
 
-TEST_F(CutOff, WhatFollowedAKeyWhoseTimeIsOverGoesFirst) {
+TEST_F(CutOff, DescendantsOfAnExpiredKeyGoFirst) {
   put(keys(1, 2));
   put(keys(11, 1), {}, 50, 100);
   put(keys(12, 4), key(11));
@@ -298,7 +299,7 @@ TEST_F(CutOff, WhatFollowedAKeyWhoseTimeIsOverGoesFirst) {
   EXPECT_EQ(left(keys(12, 4)), 2u);
 }
 
-TEST_F(CutOff, EveryBranchIs) {
+TEST_F(CutOff, EveryBranchGoesFirst) {
   put(keys(11, 1));
   put(keys(21, 2), key(11));
   put(keys(31, 2), key(11));
@@ -309,28 +310,28 @@ TEST_F(CutOff, EveryBranchIs) {
   EXPECT_EQ(left(keys(21, 2)) + left(keys(31, 2)), 0u);
 }
 
-TEST_F(CutOff, NothingIsWhereTheParentCameAfterItsChildren) {
+TEST_F(CutOff, LateParentReconnectsItsChildren) {
   put(keys(12, 3), key(11));
   put(keys(11, 1));
   put(keys(1, 4));
   put(keys(21, 4));
   EXPECT_EQ(left(keys(21, 4)), 4u);
-  EXPECT_EQ(left(keys(11, 4)), 0u) << "least recently used of what can be found";
+  EXPECT_EQ(left(keys(11, 4)), 0u) << "the least recently used reachable blocks";
   EXPECT_EQ(left(keys(1, 4)), 4u);
 }
 
-TEST_F(CutOff, NothingIsWhereTheMissingKeyCameBack) {
+TEST_F(CutOff, RestoredKeyReconnectsItsDescendants) {
   put(keys(1, 4));
   ASSERT_TRUE(cache_->erase(key(2)));
   put(keys(2, 1), key(1));
   EXPECT_EQ(rig_.match(*cache_, keys(1, 4), 0).blocks.size(), 4u);
   put(keys(11, 4));
   put(keys(21, 2));
-  EXPECT_EQ(rig_.match(*cache_, keys(1, 4), 0).blocks.size(), 2u) << "the end went";
+  EXPECT_EQ(rig_.match(*cache_, keys(1, 4), 0).blocks.size(), 2u) << "its end was evicted";
   EXPECT_EQ(left(keys(11, 4)), 4u);
 }
 
-TEST_F(CutOff, ABlockWhoseParentLiesInAnotherTierIsNot) {
+TEST_F(CutOff, ParentMayLieInAnotherTier) {
   CacheConfig config = small_cache({.pinned = 4, .disk = 4}, OffloadMode::never);
   config.name = "tiers";
   const auto cache = rig_.cache(config);
@@ -342,7 +343,7 @@ TEST_F(CutOff, ABlockWhoseParentLiesInAnotherTierIsNot) {
   EXPECT_TRUE(rig_.match(*cache, keys(11, 2), 0).blocks.empty());
 }
 
-TEST_F(CutOff, BlocksTakeNothingsPlaceInATierBelow) {
+TEST_F(CutOff, BlocksDisplaceNothingInALowerTier) {
   CacheConfig config = small_cache({.pinned = 4, .disk = 4});
   config.name = "tiers";
   const auto cache = rig_.cache(config);
@@ -352,7 +353,7 @@ TEST_F(CutOff, BlocksTakeNothingsPlaceInATierBelow) {
   rig_.scheduler->wait_idle();
   EXPECT_EQ(rig_.match(*cache, keys(1, 4), 0).blocks.size(), 4u);
   EXPECT_EQ(rig_.match(*cache, keys(21, 4), 0).blocks.size(), 4u);
-  // Where there is room for one it goes down, and no more.
+  // With room for one block, only one moves down.
   ASSERT_TRUE(cache->clear(Tier::disk));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(31, 3), .parent = key(30)}));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(41, 3)}));
@@ -362,7 +363,7 @@ TEST_F(CutOff, BlocksTakeNothingsPlaceInATierBelow) {
   EXPECT_EQ(present_in(*cache, Tier::disk).size(), 4u);
 }
 
-TEST_F(CutOff, WhatIsHeldStaysUntilItIsLetGo) {
+TEST_F(CutOff, LeasedBlocksStayUntilReleased) {
   put(keys(11, 3), key(10));
   const MatchResult held = rig_.match(*cache_, keys(11, 3));
   ASSERT_EQ(held.blocks.size(), 3u);
@@ -374,8 +375,8 @@ TEST_F(CutOff, WhatIsHeldStaysUntilItIsLetGo) {
   EXPECT_EQ(left(keys(11, 3)), 0u);
 }
 
-// Longer than what is told in one step.
-TEST_F(CutOff, TheWholeOfALongPrefixIs) {
+// Longer than one step handles.
+TEST_F(CutOff, AllOfALongPrefixGoesFirst) {
   constexpr std::size_t kLong = 5'000;
   CacheConfig config = small_cache({.pinned = kLong + 100});
   config.name = "long";

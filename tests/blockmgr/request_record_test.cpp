@@ -1,4 +1,4 @@
-// RequestRecord: what is asked of caches, as a trace.
+// RequestRecord writes the requests to caches as a trace.
 #include "blockmgr/reuse/request_record.hpp"
 
 #include <fcntl.h>
@@ -67,7 +67,7 @@ class RequestRecordTest : public ::testing::Test {
   std::shared_ptr<const RequestRecord::Source> source_;
 };
 
-TEST_F(RequestRecordTest, ARequestIsALineInTheOrderOfTheirBeginning) {
+TEST_F(RequestRecordTest, WritesOneLinePerRequestInStartOrder) {
   const auto record = open();
   ask(*record, "abc", 1);
   clock_.advance_ms(70);
@@ -89,7 +89,7 @@ TEST_F(RequestRecordTest, ARequestIsALineInTheOrderOfTheirBeginning) {
   for (const std::string& id : first) EXPECT_LT(std::stoull(id), 1ULL << 53U);
 }
 
-TEST_F(RequestRecordTest, AnotherFileHasAnotherSaltAndTheOlderOneIsKept) {
+TEST_F(RequestRecordTest, NewFileHasNewSaltAndKeepsTheOldFile) {
   auto record = open();
   ask(*record, "a", 1);
   record->close();
@@ -102,9 +102,9 @@ TEST_F(RequestRecordTest, AnotherFileHasAnotherSaltAndTheOlderOneIsKept) {
   EXPECT_THAT(text_of(path_.string() + ".old"), HasSubstr(first[0]));
 }
 
-// A match that finds nothing gets no lease: what stores the prompt holds another one, and its
-// release tells the tokens.
-TEST_F(RequestRecordTest, TheLeaseOfWhatWasMissedEndsTheRequest) {
+// A match without hits gets no lease. The lease that stores the prompt ends the request, and its
+// release reports the tokens.
+TEST_F(RequestRecordTest, LeaseOfTheStoredBlocksEndsTheRequest) {
   const auto record = open();
   ReuseWatch watch({.capacity_blocks = 100},
                    {.record = record.get(), .source = record->open("some", 16)});
@@ -118,7 +118,7 @@ TEST_F(RequestRecordTest, TheLeaseOfWhatWasMissedEndsTheRequest) {
   watch.matched({.keys = views, .hubs = {}, .unix_ms = clock_.unix_ms()});
   watch.stored(hashes, lease);
   watch.ended(lease, {.output_tokens = 77}, 40);
-  // Found in part: the lease of the match is the request's, not that of what is stored.
+  // On a partial hit the match's lease ends the request, not the lease of the stored blocks.
   LeaseId matched = lease;
   matched.secret[0] = std::byte{9};
   LeaseId stores = lease;
@@ -132,8 +132,8 @@ TEST_F(RequestRecordTest, TheLeaseOfWhatWasMissedEndsTheRequest) {
   EXPECT_THAT(lines()[1], HasSubstr(R"("output_length": 78,)"));
 }
 
-// Of most requests nobody says how they have ended.
-TEST_F(RequestRecordTest, ARequestWithoutAnEndIsWrittenAfterAWhile) {
+// Most requests get no report of their end.
+TEST_F(RequestRecordTest, WritesAnUnendedRequestAfterATimeout) {
   const auto record = open();
   ask(*record, "a", 1);
   ask(*record, "b", 2);
@@ -143,7 +143,7 @@ TEST_F(RequestRecordTest, ARequestWithoutAnEndIsWrittenAfterAWhile) {
   EXPECT_THAT(lines()[1], HasSubstr(R"("output_length": 9)"));
 }
 
-TEST_F(RequestRecordTest, EndsAtItsBound) {
+TEST_F(RequestRecordTest, StopsAtItsSizeLimit) {
   const auto record = open(300);
   for (int i = 0; i < 100; ++i) ask(*record, "abcd", 1);
   record->close();
@@ -153,7 +153,7 @@ TEST_F(RequestRecordTest, EndsAtItsBound) {
   EXPECT_THAT(logged(), HasSubstr("record.max_bytes"));
 }
 
-TEST_F(RequestRecordTest, AFileThatCannotBeMadeIsSaidInTheLog) {
+TEST_F(RequestRecordTest, LogsAFileItCannotCreate) {
   RequestRecord record(clock_, log_, {.path = folder_.path() / "none" / "x", .max_bytes = 4096});
   ask(record, "a", 1);
   record.ended(1, {});
@@ -161,7 +161,7 @@ TEST_F(RequestRecordTest, AFileThatCannotBeMadeIsSaidInTheLog) {
   EXPECT_THAT(logged(), HasSubstr("not recorded"));
 }
 
-TEST_F(RequestRecordTest, AFailureToWriteIsSaidInTheLogAndLeavesWholeLines) {
+TEST_F(RequestRecordTest, LogsAWriteErrorAndKeepsWholeLines) {
   const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
   ::rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);

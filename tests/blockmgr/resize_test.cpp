@@ -1,5 +1,5 @@
-// A cache gets other settings and sizes while it is used: what fits stays, and nothing is ever
-// somebody else's bytes.
+// Changes a cache's settings and sizes while it is in use. Blocks that fit stay, and no read
+// returns another key's bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -69,7 +69,7 @@ class Resize : public ::testing::TestWithParam<Form> {
   Rig rig_;
 };
 
-TEST_P(Resize, ATierThatGrowsKeepsItsBlocksAndTakesMore) {
+TEST_P(Resize, GrowingKeepsBlocksAndAddsRoom) {
   const auto cache = rig_.cache(config(4));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(1, 4), .tier = GetParam().tier}));
   for (const std::uint32_t blocks : {5u, 12u, 13u}) {
@@ -83,9 +83,9 @@ TEST_P(Resize, ATierThatGrowsKeepsItsBlocksAndTakesMore) {
   expect_intact(rig_, *cache, keys(11, 9));
 }
 
-TEST_P(Resize, ATierThatShrinksKeepsWhatWouldBeEvictedLast) {
+TEST_P(Resize, ShrinkingFollowsTheEvictionOrder) {
   const auto cache = rig_.cache(config(12));
-  // Each a prefix of its own; the first four are used again, so 5 to 8 go first.
+  // Each block is its own prefix. The first four are used again, so 5 to 10 go first.
   for (std::uint64_t n = 1; n <= 12; ++n) {
     ASSERT_TRUE(rig_.put(*cache, {.keys = keys(n, 1), .tier = GetParam().tier}));
   }
@@ -105,7 +105,7 @@ TEST_P(Resize, ATierThatShrinksKeepsWhatWouldBeEvictedLast) {
               UnorderedElementsAreArray({key(1), key(2), key(3), key(4), key(12), key(20)}));
 }
 
-TEST_P(Resize, ATierThatShrankGrowsAgain) {
+TEST_P(Resize, ShrunkTierGrowsAgain) {
   const auto cache = rig_.cache(config(8));
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(1, 8), .tier = GetParam().tier}));
   for (const std::uint32_t blocks : {3u, 20u, 2u, 9u}) {
@@ -120,8 +120,8 @@ TEST_P(Resize, ATierThatShrankGrowsAgain) {
   }
 }
 
-// A controller that sends what it wants each minute must not use up what may be changed.
-TEST_P(Resize, WhatChangesNothingOrIsRefusedCanBeAskedForWithoutEnd) {
+// A controller that sends its settings each minute must not use up the allowed changes.
+TEST_P(Resize, UnchangedAndRefusedSizesUseNothingUp) {
   const auto cache = rig_.cache(config(4));
   for (int i = 0; i < 17'000; ++i) {
     ASSERT_TRUE(resize(*cache, 4));
@@ -130,7 +130,7 @@ TEST_P(Resize, WhatChangesNothingOrIsRefusedCanBeAskedForWithoutEnd) {
   EXPECT_TRUE(resize(*cache, 5));
 }
 
-TEST_P(Resize, SettingsThatGoBackAndForthCanBeChangedWithoutEnd) {
+TEST_P(Resize, SettingsCanChangeWithoutLimit) {
   const auto cache = rig_.cache(config(4));
   for (std::uint32_t i = 0; i < 17'000; ++i) {
     const auto changed = cache->change({.default_lease_ms = 1'000 + i % 2}, kForgotten);
@@ -140,7 +140,7 @@ TEST_P(Resize, SettingsThatGoBackAndForthCanBeChangedWithoutEnd) {
   EXPECT_TRUE(resize(*cache, 5));
 }
 
-TEST_P(Resize, WhatALeaseHoldsStaysUntilItsEnd) {
+TEST_P(Resize, LeasedBlocksStayUntilReleased) {
   const auto cache = rig_.cache(config(8));
   for (std::uint64_t n = 1; n <= 8; ++n) {
     ASSERT_TRUE(rig_.put(*cache, {.keys = keys(n, 1), .tier = GetParam().tier}));
@@ -152,14 +152,14 @@ TEST_P(Resize, WhatALeaseHoldsStaysUntilItsEnd) {
   EXPECT_EQ(refused.error().code, ErrorCode::leased);
   EXPECT_EQ(capacity(*cache, GetParam().tier), 8u);
 
-  // The last three lie in slots that go.
+  // The last three lie in slots that are removed.
   std::vector<BlockHandle> low(held.blocks.begin(), held.blocks.begin() + 5);
   ASSERT_TRUE(cache->release(*held.lease, {.blocks = low}));
   const auto shrunk = resize(*cache, 4);
   ASSERT_TRUE(shrunk) << shrunk.error().detail;
   EXPECT_THAT(there(*cache), UnorderedElementsAreArray({key(1), key(6), key(7), key(8)}));
   expect_intact(rig_, *cache, keys(6, 3));
-  // What the lease holds is evicted by nobody, and deleted by nobody.
+  // Blocks that the lease holds can be neither evicted nor deleted.
   ASSERT_TRUE(rig_.put(*cache, {.keys = keys(30, 1), .tier = GetParam().tier}));
   EXPECT_THAT(there(*cache), IsSupersetOf(keys(6, 3)));
   EXPECT_EQ(cache->erase(key(7)).error().code, ErrorCode::leased);
@@ -173,8 +173,8 @@ TEST_P(Resize, WhatALeaseHoldsStaysUntilItsEnd) {
   expect_intact(rig_, *cache, keys(40, 4));
 }
 
-// Readers and writers meet it at every moment.
-TEST_P(Resize, ClientsSeeNoWrongByteMeanwhile) {
+// Clients read while the tier is resized.
+TEST_P(Resize, ConcurrentReadersSeeNoWrongByte) {
   const auto cache = rig_.cache(config(40));
   std::atomic<bool> stop = false;
   std::atomic<int> wrong = 0;
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"disk", Tier::disk, LayoutKind::fully_contiguous, BlockDim::first}),
     [](const auto& form) { return form.param.name; });
 
-TEST(Change, PoliciesHoldFromThenOn) {
+TEST(Change, NewPoliciesTakeEffect) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 8}, OffloadMode::never));
   CacheChange change;
@@ -245,7 +245,7 @@ TEST(Change, PoliciesHoldFromThenOn) {
   EXPECT_THAT(present_in(*cache, Tier::disk), IsSupersetOf(keys(11, 4)));
 }
 
-TEST(Change, OfABadFieldChangesNothing) {
+TEST(Change, BadFieldChangesNothing) {
   Rig rig;
   const CacheConfig config = small_cache({.device = 2, .pinned = 4});
   const auto cache = rig.cache(config);
@@ -274,7 +274,7 @@ TEST(Change, AnExportedTierKeepsItsSize) {
   EXPECT_EQ(cache->change(sizes(2), kForgotten).error().code, ErrorCode::state_conflict);
 }
 
-TEST(Change, ATierThatGrewIsNotExported) {
+TEST(Change, GrownTierCannotBeExported) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}));
   ASSERT_TRUE(cache->change(sizes(8), kForgotten));
@@ -283,8 +283,8 @@ TEST(Change, ATierThatGrewIsNotExported) {
   EXPECT_TRUE(cache->export_tier(Tier::pinned, false));
 }
 
-// What leaves a tier that shrinks goes down as it does whenever room is made.
-TEST(Change, WhatNoLongerFitsIsOffloaded) {
+// Shrinking a tier moves blocks to the lower tier, as any eviction does.
+TEST(Change, ShrinkingOffloadsBlocks) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 8, .disk = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 8)}));
@@ -295,8 +295,8 @@ TEST(Change, WhatNoLongerFitsIsOffloaded) {
   expect_intact(rig, *cache, keys(1, 8));
 }
 
-// Eviction keeps a prefix while what follows it lies elsewhere; there is no room for it here.
-TEST(Change, APrefixWhoseRestLiesAboveGoesWhereNothingElseCan) {
+// Eviction keeps a prefix while its continuation lies in another tier. Here it has no room.
+TEST(Change, ShrinkingMayCutAPrefix) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 2}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2), .tier = Tier::disk}));
@@ -310,7 +310,7 @@ TEST(Change, APrefixWhoseRestLiesAboveGoesWhereNothingElseCan) {
 
 class ChangedMemory : public ::testing::TestWithParam<unsigned> {
  protected:
-  // Until the pages are there that are taken before their first use, if any are.
+  // Waits until the pages are populated, if the tier is populated before first use.
   static void wait_for_pages(const Cache& cache, std::uint32_t blocks) {
     const auto populated = [&] {
       return cache.stats().tiers[index_of(Tier::pinned)].populated_bytes;
@@ -319,12 +319,12 @@ class ChangedMemory : public ::testing::TestWithParam<unsigned> {
   }
 };
 
-TEST_P(ChangedMemory, OfATierThatShrankIsTheMachinesAgain) {
+TEST_P(ChangedMemory, ShrunkTierReturnsItsMemory) {
   BlockManagerOptions options;
   options.populate_threads = GetParam();
   Rig rig({.options = options});
   CacheConfig config = small_cache({.pinned = 64});
-  config.shape.inner_dim = 16 * 1024;  // 256 KiB a block
+  config.shape.inner_dim = 16 * 1024;  // 256 KiB per block
   const auto cache = rig.cache(config);
   ASSERT_EQ(GetParam() > 0,
             cache->stats().tiers[index_of(Tier::pinned)].populated_bytes.has_value());
@@ -349,10 +349,10 @@ TEST_P(ChangedMemory, OfATierThatShrankIsTheMachinesAgain) {
 
 INSTANTIATE_TEST_SUITE_P(PopulateThreads, ChangedMemory, ::testing::Values(0, 2));
 
-// The server dies at each place of a change; the next one finds what was, or what was asked for.
+// The server dies at each place of a change. The next one finds the old or the new size.
 class ResizeCrash : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ResizeCrash, LosesNothingThatFitsWhateverTheMoment) {
+TEST_P(ResizeCrash, CrashAtAnyPointLosesNothingThatFits) {
   for (const std::uint32_t size : {24u, 6u}) {
     fakes::TempDir copy;
     CacheConfig config = small_cache({.disk = 12});
@@ -379,7 +379,7 @@ TEST_P(ResizeCrash, LosesNothingThatFitsWhateverTheMoment) {
     };
     ASSERT_TRUE(cache->change(sizes({}, size), remember));
     rig.scheduler->wait_idle();
-    if (!crashed) continue;  // a place of the other kind of change
+    if (!crashed) continue;  // growing and shrinking pass different places
 
     BlockManagerOptions options = by_hand();
     options.data_dir = copy.path();
@@ -404,7 +404,7 @@ INSTANTIATE_TEST_SUITE_P(Places, ResizeCrash,
                            return name;
                          });
 
-TEST_F(DiskRestart, AResizedTierComesBackWithItsBlocksAndItsSize) {
+TEST_F(DiskRestart, ResizedTierKeepsItsBlocksAndSize) {
   put(keys(1, 10));
   for (const std::uint32_t size : {30u, 8u}) {
     config_.tiers[index_of(Tier::disk)]->num_blocks = size;
@@ -417,10 +417,10 @@ TEST_F(DiskRestart, AResizedTierComesBackWithItsBlocksAndItsSize) {
   }
 }
 
-TEST_F(DiskRestart, ACacheThatAsksForFewerSlotsThanThereAreKeepsWhatWouldBeEvictedLast) {
+TEST_F(DiskRestart, FewerSlotsFollowTheEvictionOrder) {
   for (std::uint64_t n = 1; n <= 12; ++n) put(keys(n, 1));
   for (std::uint64_t n = 1; n <= 3; ++n) ASSERT_TRUE(rig_.read(*cache_, key(n)));
-  rig_.manager->checkpoint();  // which knows of the uses
+  rig_.manager->checkpoint();  // it stores the uses
   crash();
   config_.tiers[index_of(Tier::disk)]->num_blocks = 5;
   restart();
@@ -430,13 +430,13 @@ TEST_F(DiskRestart, ACacheThatAsksForFewerSlotsThanThereAreKeepsWhatWouldBeEvict
   expect_whole(there());
 }
 
-// Found by the simulation: the index still had what lay beyond the end when the server was killed,
-// and a tier that grew again had it once more at the start after that, erased or not.
-TEST_F(DiskRestart, WhatLayBeyondTheEndDoesNotComeBackWhenTheTierGrows) {
+// Found by the simulation: after a shrink and a kill the index still had entries beyond the end.
+// When the tier grew again, the next start restored them, erased or not.
+TEST_F(DiskRestart, BlocksCutOffByAShrinkStayGone) {
   for (std::uint64_t n = 1; n <= 8; ++n) put(keys(n, 1));
   const std::vector<std::filesystem::path> files = {crash() / "test"};
   {
-    // As a change leaves it that nobody waits for longer than it has patience.
+    // Leaves the file as a shrink does whose wait timed out.
     const auto file =
         open_slot_file({.paths = files, .owner = "test", .shape = tier_shape(config_, Tier::disk)});
     ASSERT_TRUE(file) << file.error().detail;
@@ -458,7 +458,7 @@ TEST_F(DiskRestart, WhatLayBeyondTheEndDoesNotComeBackWhenTheTierGrows) {
   EXPECT_THAT(present_in(*cache, Tier::disk), UnorderedElementsAreArray(before));
 }
 
-TEST(Drain, BringsEveryBlockToTheLowestTier) {
+TEST(Drain, CopiesEveryBlockToTheLowestTier) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = 4, .pinned = 6, .disk = 16}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4), .tier = Tier::device}));
@@ -474,7 +474,7 @@ TEST(Drain, BringsEveryBlockToTheLowestTier) {
   EXPECT_EQ(rig.manager->transfer(*again)->state, TransferState::done);
 }
 
-TEST(Drain, OfMoreThanTheTierTakesIsRefused) {
+TEST(Drain, RefusesMoreThanTheTierHolds) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 6, .disk = 4}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 6)}));

@@ -1,4 +1,4 @@
-// ReuseWatch: what a cache notes of its requests beside its lock.
+// ReuseWatch records a cache's requests outside the cache's lock.
 #include "blockmgr/reuse/reuse_watch.hpp"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 namespace cairn {
 namespace {
 
-// Keys of one prompt, 32 bytes each, that differ only in their last bytes, as numbers do that are
-// written with the largest digit first.
+// Keys of one prompt, 32 bytes each. They differ only in their last bytes, as big-endian numbers
+// do.
 class Prompt {
  public:
   Prompt(std::uint32_t number, std::size_t blocks) : bytes_(blocks * kKeyBytes) {
@@ -39,8 +39,8 @@ double lru_at(const ReuseWatch& watch, std::uint64_t capacity_blocks) {
   return watch.report(std::span(&capacity_blocks, 1)).points.at(0).lru;
 }
 
-// Of keys that look alike one in so many is followed all the same.
-TEST(ReuseWatch, FollowsItsShareOfKeysThatLookAlike) {
+// The watch samples one key in 32, also if keys differ in few bytes.
+TEST(ReuseWatch, SamplesItsShareOfSimilarKeys) {
   ReuseWatch watch({.capacity_blocks = 262'144});  // one in 32
   constexpr std::uint32_t kPrompts = 2'000;
   constexpr std::size_t kBlocks = 50;
@@ -54,7 +54,7 @@ TEST(ReuseWatch, FollowsItsShareOfKeysThatLookAlike) {
   EXPECT_LT(lru_at(watch, kPrompts * kBlocks / 2), 0.02);
 }
 
-TEST(ReuseWatch, NobodyWaitsAndNothingIsLostWhereFewAskAtATime) {
+TEST(ReuseWatch, ConcurrentCallsKeepCountsConsistent) {
   for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     ReuseWatch watch({.eviction = eviction, .capacity_blocks = 1'000});
     constexpr std::uint32_t kThreads = 4;

@@ -33,7 +33,7 @@ CacheConfig small_cache(TierSizes sizes, OffloadMode offload) {
   config.name = "test";
   config.shape = small_shape();
   config.offload = offload;
-  config.eviction = EvictionKind::lru;  // so that a test can tell which block goes first
+  config.eviction = EvictionKind::lru;  // so that a test knows which block goes first
   const auto add = [&](Tier tier, std::uint32_t blocks) {
     if (blocks > 0) config.tiers[index_of(tier)] = TierConfig{.num_blocks = blocks};
   };

@@ -16,12 +16,12 @@ namespace cairn::testing {
 
 using Bytes = std::vector<std::byte>;
 
-// A key of 8 bytes that says the number; `length` up to 64 pads it.
+// A key of 8 bytes that encodes the number; `length` up to 64 pads it.
 BlockKey key(std::uint64_t number, std::size_t length = 8);
 std::vector<BlockKey> keys(std::uint64_t first, std::size_t count);
 std::vector<KeyView> views(const std::vector<BlockKey>& keys);
 
-// 64 bytes a block, in four pieces of 16.
+// 64 bytes per block, in four pieces of 16.
 LayoutConfig small_shape();
 
 struct TierSizes {
@@ -39,7 +39,7 @@ class Rig {
     std::function<std::unique_ptr<DiskIo>(std::unique_ptr<DiskIo>)> disk =
         {};  // wraps the real one
     BlockManagerOptions options = {};
-    std::uint32_t workers = 2;  // 1: jobs end in the order in which they were begun
+    std::uint32_t workers = 2;  // 1: jobs end in the order they began
     std::uint32_t max_queued_jobs = 1024;
     CopyThresholds copy_forms = {};
   };
@@ -48,7 +48,7 @@ class Rig {
 
   std::shared_ptr<Cache> cache(const CacheConfig& config);
 
-  // Runs what answers through a Done, waits for the engine, and gives the answer.
+  // Runs a call that ends with a Done, waits for the scheduler, and returns the result.
   template <class T, class Call>
   Result<T> await(Call&& call) {
     auto answer = std::make_shared<std::optional<Result<T>>>();
@@ -88,7 +88,7 @@ class Rig {
   std::unique_ptr<BlockManager> manager;
 };
 
-// What the key's block holds: bytes that follow from the key alone.
+// The bytes of the key's block, which depend only on the key.
 Bytes bytes_of(const BlockKey& key, std::uint64_t size = 64);
 // The keys that lie in a tier.
 std::vector<BlockKey> present_in(const Cache& cache, Tier tier);

@@ -1,4 +1,4 @@
-// Caches without bytes, and the best possible one: what is expected is computed anew, slowly.
+// Shadow caches and the optimum, compared with slow reference implementations.
 #include "blockmgr/eviction/shadow_caches.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-// LRU from the tail, read off its definition.
+// LRU that evicts from the tail, by its definition.
 class NaiveLru {
  public:
   explicit NaiveLru(std::size_t capacity) : capacity_(capacity) {}
@@ -32,7 +32,7 @@ class NaiveLru {
         if (present_.size() == capacity_ && !evict()) break;
         present_[prompt[i]].parent = i > 0 ? prompt[i - 1] : 0;
       }
-      // Of one request the deepest block counts as the oldest.
+      // In a request the deepest block counts as the oldest.
       present_[prompt[i]].used = {now_, -static_cast<std::int64_t>(i)};
       pinned_.insert(prompt[i]);
     }
@@ -65,7 +65,7 @@ class NaiveLru {
   std::set<std::uint64_t> pinned_;
 };
 
-TEST(ShadowCaches, WithLruKeepsWhatTheDefinitionSays) {
+TEST(ShadowCaches, LruMatchesItsDefinition) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -80,7 +80,7 @@ TEST(ShadowCaches, WithLruKeepsWhatTheDefinitionSays) {
   }
 }
 
-TEST(ShadowCaches, TakesWhatIsUnusual) {
+TEST(ShadowCaches, AcceptsUnusualRequests) {
   for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     SCOPED_TRACE(to_string(eviction));
     ShadowCaches cache(
@@ -96,9 +96,9 @@ TEST(ShadowCaches, TakesWhatIsUnusual) {
   }
 }
 
-// What one learns, another that is told the same requests learns too. The beginnings that the
-// conversations share are left out: whether they are hubs is up to the first size.
-TEST(ShadowCaches, OfSeveralSizesEachHitsWhatItHitsAlone) {
+// Caches that get the same requests learn the same. The shared beginnings of conversations are left
+// out, since the first size decides whether they are hubs.
+TEST(ShadowCaches, EachSizeHitsAsItDoesAlone) {
   constexpr std::uint32_t kGhosts = 65'536;
   const std::vector<std::uint32_t> sizes = {400, 150, 60};  // the longest prompt fits
   for (const EvictionKind eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
@@ -129,9 +129,9 @@ TEST(ShadowCaches, OfSeveralSizesEachHitsWhatItHitsAlone) {
   }
 }
 
-// It holds on to a block that the request asks for after there was no room, as another follows it.
-// What was known of it before would count twice if it were all that is left of it.
-TEST(ShadowRoom, KnowsWhatHappenedToABlockThatItHadNoRoomFor) {
+// The room keeps a block that it had no room for, since another block follows it. It must remember
+// the newer history: the older one would count twice.
+TEST(ShadowRoom, RemembersABlockItHadNoRoomFor) {
   const auto policy = make_eviction_policy({.eviction = EvictionKind::class_hazard});
   ShadowRoom room(*policy, EvictionKind::class_hazard, {.capacity_blocks = 2});
   const BlockHistory first{.request = 1, .uses = 1};
@@ -147,7 +147,7 @@ TEST(ShadowRoom, KnowsWhatHappenedToABlockThatItHadNoRoomFor) {
   for (const std::size_t number : {1U, 0U}) room.list(number, first);
   const BlockHistory second{.request = 2, .uses = 2};
   room.begin(2);
-  EXPECT_TRUE(ask(2, first));  // which follows 1
+  EXPECT_TRUE(ask(2, first));  // it follows 1
   ask(3, second);              // there is no room
   EXPECT_EQ(room.ask(1), nullptr);
   EXPECT_FALSE(room.holds(2));
@@ -157,7 +157,7 @@ TEST(ShadowRoom, KnowsWhatHappenedToABlockThatItHadNoRoomFor) {
   EXPECT_TRUE(ask(1, second));
 }
 
-TEST(ShadowCaches, ThatTakeASampleHitWhatIsHitOfIt) {
+TEST(ShadowCaches, SampledSizeMatchesACacheOfTheSample) {
   constexpr std::uint32_t kOneIn = 4;
   std::mt19937_64 random(12);
   const Trace trace = conversations(random, {.requests = 2'000, .open = 30});
@@ -172,7 +172,7 @@ TEST(ShadowCaches, ThatTakeASampleHitWhatIsHitOfIt) {
   }
 }
 
-// The most hits of all ways to make room, by trying every one.
+// The most hits of all possible evictions, by trying each.
 class EveryWay {
  public:
   EveryWay(const Trace& trace, std::size_t capacity) : trace_(trace), capacity_(capacity) {
@@ -194,7 +194,7 @@ class EveryWay {
     const std::uint64_t best = hits + store(request, hits, present);
     return memo_[{request, present}] = best;
   }
-  // The prompt's blocks from `at` on are to be stored.
+  // Stores the prompt's blocks from `at` on.
   std::uint64_t store(std::size_t request, std::size_t at, const Blocks& present) {
     const auto& prompt = trace_.prompts[request];
     if (at == prompt.size()) return best_from(request + 1, present);
@@ -227,7 +227,7 @@ class EveryWay {
   std::map<std::pair<std::size_t, Blocks>, std::uint64_t> memo_;
 };
 
-TEST(Optimum, IsTheBestOfAllWaysToMakeRoom) {
+TEST(Optimum, MatchesExhaustiveSearch) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -238,7 +238,7 @@ TEST(Optimum, IsTheBestOfAllWaysToMakeRoom) {
   }
 }
 
-TEST(Optimum, IsReachedByNoOrderThatDoesNotKnowTheFuture) {
+TEST(Optimum, NoOnlineOrderBeatsIt) {
   std::mt19937_64 random(7);
   const Trace trace = random_trace(random, 3000, 20);
   for (const std::uint32_t capacity : {10U, 100U, 1000U}) {

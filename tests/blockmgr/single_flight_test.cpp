@@ -1,4 +1,4 @@
-// Transfers that are under way together: what one brings already the others wait for.
+// Concurrent transfers of the same blocks: one copies them, and the others wait.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,10 +15,10 @@ using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
 using ::testing::UnorderedElementsAreArray;
 
-// Each a job of its own: two do not fit the bytes of one.
+// Each block needs its own job: two do not fit the size of one.
 constexpr std::uint32_t kLargeBlockBytes = 17u << 20;
 
-// A disk that stands still when told to.
+// Transfers over a disk that waits at a gate.
 class GatedTransfer : public ::testing::Test {
  protected:
   GatedTransfer() : rig_({.disk = gate_.wrap(), .workers = 1}) {}
@@ -27,7 +27,7 @@ class GatedTransfer : public ::testing::Test {
     rig_.manager.reset();
     rig_.scheduler.reset();
   }
-  // A transfer of these keys that is under way, and a match of them that asks for the same.
+  // Begins a transfer of these keys and waits until it reaches the disk.
   TransferId begin(std::uint64_t first, std::size_t count, Tier to = Tier::pinned) {
     const auto id = cache_->transfer({.keys = keys(first, count), .to = to}).value();
     gate_->wait_for_calls(1);
@@ -49,7 +49,7 @@ class GatedTransfer : public ::testing::Test {
         id, [this](const TransferStatus& status) { ended_.push_back(status.id); }));
     return id;
   }
-  // Puts a cache in the other's place whose blocks are moved one by one. Their bytes are zeros.
+  // Replaces the cache by one whose blocks are copied one by one. Their bytes are zeros.
   void use_large_blocks(std::uint32_t count) {
     CacheConfig config = small_cache({.pinned = count, .disk = count});
     config.name = "large";
@@ -76,21 +76,21 @@ class GatedTransfer : public ::testing::Test {
   fakes::FakedDisk<fakes::GatedDiskIo> gate_;
   Rig rig_;
   std::shared_ptr<Cache> cache_ = rig_.cache(small_cache({.pinned = 3, .disk = 8}));
-  std::vector<TransferId> ended_;  // in that order; told by the one worker
+  std::vector<TransferId> ended_;  // in order; only the one worker appends
 };
 
-TEST_F(GatedTransfer, WhatHasNotBegunIsCancelled) {
+TEST_F(GatedTransfer, CancelsAQueuedTransfer) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3)}));
   gate_->close();
   const auto running = begin(1, 1, Tier::disk);
   const auto queued = cache_->transfer({.keys = keys(2, 2), .to = Tier::disk}).value();
-  int told = 0;
+  int notified = 0;
   ASSERT_TRUE(rig_.manager->watch_transfer(queued, [&](const TransferStatus& status) {
     EXPECT_EQ(status.state, TransferState::cancelled);
-    ++told;
+    ++notified;
   }));
   EXPECT_EQ(rig_.manager->cancel_transfer(queued).value().state, TransferState::cancelled);
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(notified, 1);
   EXPECT_EQ(rig_.manager->cancel_transfer(running).value().state, TransferState::running);
   open();
   EXPECT_EQ(status(running).state, TransferState::done);
@@ -99,15 +99,15 @@ TEST_F(GatedTransfer, WhatHasNotBegunIsCancelled) {
   EXPECT_EQ(count(*cache_, Tier::pinned, SlotState::evictable), 3u);
 }
 
-// Each request that wanted a shared prefix brought it up again, into slots of its own.
-TEST_F(GatedTransfer, OneThatWantsTheSameBlocksWaitsForThem) {
+// Once each request for a shared prefix copied it again, into its own slots.
+TEST_F(GatedTransfer, TransfersOfTheSameBlocksShareOneCopy) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 4), .tier = Tier::disk}));
   const MatchResult leased = rig_.match(*cache_, keys(1, 4));
   gate_->close();
   const auto first = begin(1, 2);
   const auto second = onboard(*leased.lease, keys(1, 4));
   ASSERT_TRUE(second);
-  EXPECT_EQ(status(*second).blocks_total, 3u) << "two that come already, one that finds room";
+  EXPECT_EQ(status(*second).blocks_total, 3u) << "two are on their way, one finds room";
   const auto third = cache_->transfer({.keys = keys(1, 2), .to = Tier::pinned}).value();
   EXPECT_EQ(count(*cache_, Tier::pinned, SlotState::allocated), 3u);
   EXPECT_NE(status(third).state, TransferState::done);
@@ -122,7 +122,7 @@ TEST_F(GatedTransfer, OneThatWantsTheSameBlocksWaitsForThem) {
   EXPECT_EQ(rig_.read(*cache_, key(2)).value(), bytes_of(key(2)));
 }
 
-TEST_F(GatedTransfer, WhatACancelledOneWasBringingIsBroughtForTheOthers) {
+TEST_F(GatedTransfer, CancellingOneStillServesTheOthers) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3), .tier = Tier::disk}));
   gate_->close();
   const auto busy = begin(3, 1);
@@ -140,11 +140,11 @@ TEST_F(GatedTransfer, WhatACancelledOneWasBringingIsBroughtForTheOthers) {
   EXPECT_EQ(count(*cache_, Tier::disk, SlotState::evictable), 3u);
 }
 
-TEST_F(GatedTransfer, OneThatAskedForTooMuchDoesNotFailThoseWhoWantLess) {
+TEST_F(GatedTransfer, TooLargeTransferDoesNotFailSmallerOnes) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(11, 3), .tier = Tier::disk}));
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3)}));
   gate_->close();
-  const auto first = begin(11, 3);  // for which three blocks begin to leave
+  const auto first = begin(11, 3);  // three blocks begin to leave for it
   const auto second = cache_->transfer({.keys = keys(11, 1), .to = Tier::pinned}).value();
   EXPECT_EQ(rig_.match(*cache_, keys(1, 2)).blocks.size(), 2u) << "two of them stay";
   open();
@@ -155,7 +155,7 @@ TEST_F(GatedTransfer, OneThatAskedForTooMuchDoesNotFailThoseWhoWantLess) {
   EXPECT_TRUE(is_in(*cache_, Tier::pinned, key(11)));
 }
 
-TEST_F(GatedTransfer, WhoWaitsForADeletedKeyIsToldSo) {
+TEST_F(GatedTransfer, DeletedKeyFailsAllWaitingTransfers) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 2), .tier = Tier::disk}));
   gate_->close();
   const auto first = begin(1, 2);
@@ -172,8 +172,8 @@ TEST_F(GatedTransfer, WhoWaitsForADeletedKeyIsToldSo) {
   }
 }
 
-// It kept the place of the one that it waited for, behind everything.
-TEST_F(GatedTransfer, WhatAnUrgentOneWaitsForIsAsUrgent) {
+// Once an urgent transfer waited behind everything, like the slow one it waited for.
+TEST_F(GatedTransfer, UrgentTransferRaisesTheOneItWaitsFor) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3), .tier = Tier::disk}));
   gate_->close();
   begin(3, 1);
@@ -188,7 +188,7 @@ TEST_F(GatedTransfer, WhatAnUrgentOneWaitsForIsAsUrgent) {
   EXPECT_EQ(moved_up(), 3u);
 }
 
-TEST_F(GatedTransfer, WhatALessUrgentOneWaitsForKeepsItsPlace) {
+TEST_F(GatedTransfer, LessUrgentTransferLowersNothing) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3), .tier = Tier::disk}));
   gate_->close();
   begin(3, 1);
@@ -202,7 +202,7 @@ TEST_F(GatedTransfer, WhatALessUrgentOneWaitsForKeepsItsPlace) {
               UnorderedElementsAre(first, patient));
 }
 
-TEST_F(GatedTransfer, WhatIsBroughtForTheOthersIsAsUrgentAsTheyAre) {
+TEST_F(GatedTransfer, RestartedCopyHasItsWaitersPriority) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3), .tier = Tier::disk}));
   gate_->close();
   begin(3, 1);
@@ -219,19 +219,19 @@ TEST_F(GatedTransfer, WhatIsBroughtForTheOthersIsAsUrgentAsTheyAre) {
   EXPECT_EQ(ended_.back(), between);
 }
 
-// An urgent one that wants a block of a long transfer must not make all of that urgent.
-TEST_F(GatedTransfer, ATransferIsUrgentOnlyUntilItHasBroughtWhatTheUrgentOneWants) {
+// An urgent transfer that needs one block of a long one must not raise all of it.
+TEST_F(GatedTransfer, RaisedPriorityEndsOnceServed) {
   use_large_blocks(5);
   gate_->close();
   begin(5, 1);
-  const auto bulk = transfer(keys(1, 3));  // its third job is submitted when its first has ended
+  const auto bulk = transfer(keys(1, 3));  // its third job starts after its first
   const auto between = transfer(keys(4, 1), 3);
   const auto urgent = transfer(keys(1, 1), 4);
   open();
   EXPECT_THAT(ended_, ElementsAre(urgent, between, bulk));
 }
 
-TEST_F(GatedTransfer, AFollowerOfARemovedCacheEnds) {
+TEST_F(GatedTransfer, RemovedCacheCancelsWaitingTransfers) {
   ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(1, 3), .tier = Tier::disk}));
   gate_->close();
   begin(3, 1);
@@ -243,8 +243,8 @@ TEST_F(GatedTransfer, AFollowerOfARemovedCacheEnds) {
   EXPECT_EQ(status(second).state, TransferState::cancelled);
 }
 
-// The end of a part that had not begun ended those who waited for it, and then they were cancelled
-// as well: the server aborted. In which order a removal cancels is not said, so there are many.
+// Once the server aborted: cancelling a part ended the transfers that waited for it, which were
+// then cancelled again. A removal cancels in no fixed order, so the test uses many transfers.
 TEST_F(GatedTransfer, ARemovedCacheEndsEachTransferOnce) {
   use_large_blocks(4);
   gate_->close();

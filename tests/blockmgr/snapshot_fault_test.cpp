@@ -1,4 +1,4 @@
-// Snapshots over a file system that fails, and files that are not what was written.
+// Snapshots with failing file calls, and damaged files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,9 +15,9 @@ namespace {
 
 using ::testing::IsEmpty;
 
-// Lets the n-th call from now on fail.
+// Makes the n-th call from now on fail.
 struct Faults {
-  std::atomic<int> left{0};  // 0: none will
+  std::atomic<int> left{0};  // 0: no call fails
   std::atomic<int> error{EIO};
   std::atomic<bool> fired{false};
   void fail(int n, int with) {
@@ -39,7 +39,7 @@ struct Faults {
 class SnapshotFaults : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Compressed, SnapshotFaults, ::testing::Bool());
 
-TEST_P(SnapshotFaults, AMadeOneIsWholeOrNotThereWhicheverCallFails) {
+TEST_P(SnapshotFaults, FailedCallLeavesNoSnapshot) {
   Faults faults;
   SnapshotRig rig({.options = faults.options()});
   const auto cache = rig.cache(small_cache({.pinned = 8, .disk = 8}));
@@ -51,16 +51,16 @@ TEST_P(SnapshotFaults, AMadeOneIsWholeOrNotThereWhicheverCallFails) {
     const auto made = rig.make(cache, name, GetParam());
     faults.fail(0, 0);
     if (!faults.fired && made) break;
-    ASSERT_FALSE(made) << "call " << n << " failed and nobody said so";
+    ASSERT_FALSE(made) << "call " << n << " failed without an error";
     EXPECT_EQ(made.error().code, n % 2 == 0 ? ErrorCode::io_error : ErrorCode::no_capacity)
         << "call " << n << ": " << made.error().detail;
     EXPECT_THAT(files_of(rig), IsEmpty()) << "call " << n;
     EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 4u) << "call " << n;
   }
-  EXPECT_GT(n, 6) << "too few calls were let fail";
+  EXPECT_GT(n, 6) << "too few calls failed";
 }
 
-TEST_P(SnapshotFaults, ARestoreIsDoneOrChangesNothingWhicheverCallFails) {
+TEST_P(SnapshotFaults, FailedRestoreChangesNothing) {
   Faults faults;
   SnapshotRig rig({.options = faults.options()});
   const auto cache = rig.cache(small_cache({.pinned = 8}));
@@ -74,7 +74,7 @@ TEST_P(SnapshotFaults, ARestoreIsDoneOrChangesNothingWhicheverCallFails) {
     const bool fired = faults.fired;
     faults.fail(0, 0);
     if (back) {
-      // Without a mapping it reads.
+      // If the mapping fails, the restore reads the file.
       for (const BlockKey& name : keys(1, 4)) {
         EXPECT_EQ(rig.read(*cache, name).value(), bytes_of(name)) << "call " << n;
       }
@@ -89,7 +89,7 @@ TEST_P(SnapshotFaults, ARestoreIsDoneOrChangesNothingWhicheverCallFails) {
   EXPECT_GE(failed, 5);
 }
 
-TEST_P(SnapshotFaults, AFlippedBitAnywhereIsRefusedBeforeAnythingChanges) {
+TEST_P(SnapshotFaults, RefusesAnyFlippedBit) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
@@ -110,7 +110,7 @@ TEST_P(SnapshotFaults, AFlippedBitAnywhereIsRefusedBeforeAnythingChanges) {
   EXPECT_EQ(rig.restore(cache, "s")->blocks_done, 3u);
 }
 
-TEST_P(SnapshotFaults, AFileOfAnyOtherLengthIsRefused) {
+TEST_P(SnapshotFaults, RefusesAnyOtherLength) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
@@ -131,10 +131,10 @@ TEST_P(SnapshotFaults, AFileOfAnyOtherLengthIsRefused) {
   EXPECT_TRUE(rig.snapshots().remove("test", "s"));
 }
 
-TEST_P(SnapshotFaults, AFileCutOffWhileItIsReadIsAnError) {
+TEST_P(SnapshotFaults, DetectsTruncationWhileReading) {
   SnapshotRig rig;
   CacheConfig config = small_cache({.pinned = 8});
-  config.shape.inner_dim = 4096;  // several pages a block
+  config.shape.inner_dim = 4096;  // several pages per block
   const auto cache = rig.cache(config);
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
   ASSERT_TRUE(rig.make(cache, "s", GetParam()));
@@ -148,7 +148,7 @@ TEST_P(SnapshotFaults, AFileCutOffWhileItIsReadIsAnError) {
   EXPECT_EQ(reader->check(*second).error().code, ErrorCode::broken_snapshot);
 }
 
-TEST(SnapshotFault, AnUnreadableBlockIsNamedAndTheSnapshotFails) {
+TEST(SnapshotFault, UnreadableBlockFailsTheSnapshot) {
   fakes::FakedDisk<fakes::FaultyDiskIo> faulty;
   SnapshotRig rig({.disk = faulty.wrap()});
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 4}));
@@ -159,14 +159,14 @@ TEST(SnapshotFault, AnUnreadableBlockIsNamedAndTheSnapshotFails) {
   ASSERT_EQ(status.failures.size(), 1u);
   EXPECT_EQ(status.error->code, ErrorCode::io_error);
   EXPECT_THAT(files_of(rig), IsEmpty());
-  // That copy was dropped: the cache and its next snapshot do without the block.
+  // The cache dropped that copy, so its next snapshot lacks the block.
   EXPECT_EQ(rig.make(cache, "s")->blocks_done, 1u);
   rig.manager.reset();
   rig.scheduler.reset();
 }
 
-// A load of these bytes would be the end of this program.
-TEST(SnapshotFault, ACopyOutOfAMappingThatWasCutOffIsRefused) {
+// A plain load of these bytes would kill this process.
+TEST(SnapshotFault, RefusesToCopyFromATruncatedMapping) {
   const fakes::TempDir dir;
   const auto path = dir.path() / "file";
   overwrite(path, std::string(40'000, 'x'));
@@ -183,7 +183,7 @@ TEST(SnapshotFault, ACopyOutOfAMappingThatWasCutOffIsRefused) {
   EXPECT_FALSE(io.copy_mapped(*mapping, {.offset_bytes = 30'000, .room = room}));
 }
 
-TEST(SnapshotFault, WhatIsNoRegularFileIsRefused) {
+TEST(SnapshotFault, RefusesAFolder) {
   SnapshotRig rig;
   EXPECT_EQ(rig.snapshots().configuration(rig.dir.path()).error().code, ErrorCode::broken_snapshot);
 }

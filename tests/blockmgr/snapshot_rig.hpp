@@ -25,7 +25,7 @@ class SnapshotRig : public Rig {
     if (!watched) throw std::runtime_error(watched.error().detail);
     return ended->get_future().get();
   }
-  // The error of a job that was refused, or failed.
+  // Waits for the job. Returns its error if it was refused or failed.
   Result<TransferStatus> end_of(const Result<TransferId>& id) {
     if (!id) return id.error();
     TransferStatus status = wait(*id);
@@ -51,7 +51,7 @@ inline void overwrite(const std::filesystem::path& path, const std::string& byte
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// What lies in the cache's folder of snapshots.
+// The files in the cache's folder of snapshots.
 inline std::vector<std::string> files_of(const Rig& rig, const std::string& cache = "test") {
   std::vector<std::string> names;
   std::error_code none;

@@ -1,4 +1,4 @@
-// Snapshots of a cache that is written, evicted and cleared at the same time.
+// Makes snapshots of a cache while threads write, evict and clear it.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kChains = 12;
 constexpr std::uint64_t kChainLength = 5;
 
-// A chain's blocks under their keys, as far as there is room.
+// Stores a chain's blocks if there is room.
 void put_chain(Cache& cache, std::uint64_t chain) {
   Awaited<Allocation> allocation;
   cache.allocate({.count = kChainLength, .tier = Tier::pinned}, allocation.done());
@@ -73,7 +73,7 @@ TEST(SnapshotStorm, EverySnapshotHoldsTheRightBytes) {
   put_chain(*cache, 1);
   std::uint64_t restored = 0;
   for (int round = 0; round < 20 && !::testing::Test::HasFailure(); ++round) {
-    // The first one has the cache to itself, so that it holds something however slow the writers.
+    // The first snapshot runs alone, so that it holds blocks even if the writers are slow.
     for (unsigned n = 0; round == 1 && n < 2; ++n) threads.emplace_back(churn, n);
     const std::string name = "s" + std::to_string(round);
     const auto made = rig.make(cache, name, round % 2 == 1);

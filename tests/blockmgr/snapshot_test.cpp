@@ -1,4 +1,4 @@
-// Snapshots: what they hold, what a restore does, and what is refused.
+// Makes, restores and lists snapshots.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ std::optional<BlockInfo> info(const Cache& cache, const BlockKey& name) {
 class SnapshotRoundTrip : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Compressed, SnapshotRoundTrip, ::testing::Bool());
 
-TEST_P(SnapshotRoundTrip, BringsBackEveryBlockInTheSameCache) {
+TEST_P(SnapshotRoundTrip, RestoresEveryBlockInTheSameCache) {
   SnapshotRig rig;
   const auto cache = filled(rig);
   const TransferStatus made = rig.make(cache, "s", GetParam()).value();
@@ -79,7 +79,7 @@ TEST_P(SnapshotRoundTrip, BringsBackEveryBlockInTheSameCache) {
   EXPECT_EQ(cache->stats().leases, 0u);
 }
 
-TEST_P(SnapshotRoundTrip, BringsBackEveryBlockInOtherTiersAndLayouts) {
+TEST_P(SnapshotRoundTrip, RestoresEveryBlockInOtherTiersAndLayouts) {
   SnapshotRig rig;
   const auto cache = filled(rig);
   ASSERT_TRUE(rig.make(cache, "s", GetParam()));
@@ -94,10 +94,10 @@ TEST_P(SnapshotRoundTrip, BringsBackEveryBlockInOtherTiersAndLayouts) {
   }
 }
 
-TEST_P(SnapshotRoundTrip, BlocksLargerThanABufferArriveWhole) {
+TEST_P(SnapshotRoundTrip, RestoresBlocksLargerThanABuffer) {
   SnapshotRig rig;
   CacheConfig config = small_cache({.device = 4, .pinned = 4});
-  // 1.2 MB a block, of no round size.
+  // 1.2 MB per block, not a round size.
   config.shape = {
       .num_layers = 3, .outer_dim = 2, .page_size = 16, .inner_dim = 6250, .dtype_width_bytes = 2};
   const auto cache = rig.cache(config);
@@ -110,14 +110,14 @@ TEST_P(SnapshotRoundTrip, BlocksLargerThanABufferArriveWhole) {
   }
 }
 
-TEST(Snapshot, OfAnEmptyCacheIsOne) {
+TEST(Snapshot, WorksForAnEmptyCache) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}));
   EXPECT_EQ(rig.make(cache, "s")->blocks_total, 0u);
   EXPECT_EQ(rig.restore(cache, "s")->blocks_done, 0u);
 }
 
-TEST(Snapshot, CompressesWhatCanBe) {
+TEST(Snapshot, CompressesOnRequest) {
   SnapshotRig rig;
   CacheConfig config = small_cache({.pinned = 4});
   config.shape.inner_dim = 4096;
@@ -139,7 +139,7 @@ TEST(Snapshot, CompressesWhatCanBe) {
   EXPECT_EQ(list[0].created_unix_ms, rig.clock.unix_ms());
 }
 
-TEST(Snapshot, LeavesTheOrderOfEvictionAsItIs) {
+TEST(Snapshot, KeepsTheEvictionOrder) {
   for (const bool with_snapshot : {false, true}) {
     SnapshotRig rig;
     const auto cache = rig.cache(small_cache({.pinned = 6}));
@@ -157,7 +157,7 @@ TEST(Snapshot, LeavesTheOrderOfEvictionAsItIs) {
   }
 }
 
-TEST(SnapshotRestore, KeepsWhatIsThere) {
+TEST(SnapshotRestore, KeepsPresentBlocks) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
@@ -171,7 +171,7 @@ TEST(SnapshotRestore, KeepsWhatIsThere) {
   EXPECT_EQ(rig.match(*cache, keys(1, 4), 0).blocks.size(), 4u);
 }
 
-TEST(SnapshotRestore, WhatComesBackIsTheFirstToGo) {
+TEST(SnapshotRestore, RestoredBlocksGoFirst) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 6}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
@@ -181,7 +181,7 @@ TEST(SnapshotRestore, WhatComesBackIsTheFirstToGo) {
   ASSERT_TRUE(cache->clear({}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 2)}));
   ASSERT_TRUE(rig.restore(cache, "s"));
-  // The oldest of the snapshot, then the next, then the tail of its chain.
+  // The snapshot's oldest block goes first, then the next, then the tail of its chain.
   const std::vector<std::vector<bool>> expected = {
       {false, true, true, true}, {false, false, true, true}, {false, false, true, false}};
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -191,7 +191,7 @@ TEST(SnapshotRestore, WhatComesBackIsTheFirstToGo) {
   EXPECT_THAT(cache->contains(views(keys(11, 2))), ElementsAre(true, true));
 }
 
-TEST(SnapshotRestore, RefusesWhatDoesNotFitUnlessToldOtherwise) {
+TEST(SnapshotRestore, RefusesWhatDoesNotFitUnlessPartial) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
@@ -214,7 +214,7 @@ TEST(SnapshotRestore, RefusesAnotherShapeBeforeAnythingChanges) {
   const auto cache = rig.cache(small_cache({.pinned = 4}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
   ASSERT_TRUE(rig.make(cache, "s"));
-  // The same size of a block, and another meaning of its bytes.
+  // The block size is the same, but its bytes mean something else.
   CacheConfig config = named(small_cache({.pinned = 4}), "other");
   config.shape.page_size = 4;
   config.shape.inner_dim = 2;
@@ -226,7 +226,7 @@ TEST(SnapshotRestore, RefusesAnotherShapeBeforeAnythingChanges) {
   EXPECT_THAT(present_in(*other, Tier::pinned), IsEmpty());
 }
 
-TEST(SnapshotRestore, LeavesOutWhatHasExpiredAndLetsTheRestExpire) {
+TEST(SnapshotRestore, SkipsExpiredBlocksAndKeepsTtls) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1), .ttl_ms = 100}));
@@ -258,7 +258,7 @@ SnapshotRecord record_of(std::uint64_t number) {
           .checksum = 21};
 }
 
-TEST(SnapshotIndex, SaysOfEachBlockWhatWasWritten) {
+TEST(SnapshotIndex, ReadsBackEveryField) {
   SnapshotBytes index;
   append(index, record_of(1));
   append(index, record_of(11));
@@ -281,7 +281,7 @@ TEST(SnapshotIndex, SaysOfEachBlockWhatWasWritten) {
   EXPECT_EQ(record->checksum, 21U);
 }
 
-TEST(SnapshotIndex, RefusesWhatIsNoBlocks) {
+TEST(SnapshotIndex, RefusesInvalidRecords) {
   const auto refused = [](const SnapshotRecord& record) {
     SnapshotBytes index;
     append(index, record);
@@ -302,7 +302,7 @@ TEST(SnapshotIndex, RefusesWhatIsNoBlocks) {
   EXPECT_TRUE(refused(wrong));
 }
 
-TEST(Snapshots, HaveNamesOfTheirOwn) {
+TEST(Snapshots, RefuseBadAndDuplicateNames) {
   SnapshotRig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4}));
   for (const std::string& bad :
@@ -321,7 +321,7 @@ TEST(Snapshots, HaveNamesOfTheirOwn) {
   EXPECT_EQ(rig.snapshots().list("test", false).error().code, ErrorCode::unknown_cache);
 }
 
-TEST(Snapshots, AreBounded) {
+TEST(Snapshots, LimitTheirNumber) {
   BlockManagerOptions options;
   options.max_snapshots = 2;
   SnapshotRig rig({.options = options});
@@ -333,7 +333,7 @@ TEST(Snapshots, AreBounded) {
   EXPECT_TRUE(rig.make(cache, "c"));
 }
 
-TEST(Snapshots, NameThePoliciesOfTheirCache) {
+TEST(Snapshots, KeepTheirCachesConfiguration) {
   SnapshotRig rig;
   CacheConfig made = small_cache({.pinned = 8}, OffloadMode::never);
   made.eviction = EvictionKind::class_hazard;
@@ -362,7 +362,7 @@ TEST(Snapshots, OutliveTheirCacheAndItsServer) {
   EXPECT_EQ(rig.restore(cache, "s")->blocks_done, 9u);
 }
 
-// A cache whose one block is read from a disk that waits.
+// A snapshot whose read of its only block waits at the disk.
 struct Held {
   Held() {
     cache = rig.cache(small_cache({.pinned = 4, .disk = 4}));
@@ -382,7 +382,7 @@ struct Held {
   TransferId id;
 };
 
-TEST(Snapshots, RunOneAtATimeForACache) {
+TEST(Snapshots, RunOneAtATimePerCache) {
   Held held;
   EXPECT_EQ(held.rig.make(held.cache, "t").error().code, ErrorCode::state_conflict);
   EXPECT_EQ(held.rig.snapshots().remove("test", "s").error().code, ErrorCode::state_conflict);
@@ -393,19 +393,19 @@ TEST(Snapshots, RunOneAtATimeForACache) {
   EXPECT_TRUE(held.rig.make(held.cache, "t"));
 }
 
-TEST(Snapshots, LeaveNothingWhenTheyAreCancelled) {
+TEST(Snapshots, LeaveNothingWhenCancelled) {
   Held held;
   EXPECT_THAT(files_of(held.rig), ElementsAre("s.snapshot.partial"));
   EXPECT_EQ(held.rig.manager->cancel_transfer(held.id)->state, TransferState::running);
   held.gate->open();
   EXPECT_EQ(held.rig.wait(held.id).state, TransferState::cancelled);
   EXPECT_THAT(files_of(held.rig), IsEmpty());
-  // A read that was under way when the job ended lets go of its block when it returns.
+  // A read still under way when the job ended releases its block when it returns.
   EXPECT_TRUE(
       eventually([&] { return count(*held.cache, Tier::disk, SlotState::evictable) == 1; }));
 }
 
-TEST(Snapshots, FailWhereTheirCacheGoes) {
+TEST(Snapshots, FailOnceTheirCacheIsDropped) {
   SnapshotRig rig;
   const auto cache = filled(rig);
   ASSERT_TRUE(rig.make(cache, "s"));

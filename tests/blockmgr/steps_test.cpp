@@ -1,4 +1,4 @@
-// Requests so long that they give way to others between their steps.
+// Long requests that let others run between their steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ void store(Cache& cache, const std::vector<BlockKey>& chain) {
   ASSERT_TRUE(commit(cache, slots->lease, blocks_of(*slots, chain), {.release = true}));
 }
 
-TEST(StepsTest, ALongReleaseHasEndedWhenItAnswers) {
+TEST(StepsTest, LongReleaseEndsBeforeItReturns) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   store(*cache, keys(0, kLong));
@@ -70,7 +70,7 @@ TEST(StepsTest, ALongReleaseHasEndedWhenItAnswers) {
   EXPECT_EQ(leased(*cache), 0u);
 }
 
-TEST(StepsTest, ALongTransferBringsEveryKey) {
+TEST(StepsTest, LongTransferCopiesEveryKey) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}));
   store(*cache, keys(0, kLong));
@@ -79,7 +79,7 @@ TEST(StepsTest, ALongTransferBringsEveryKey) {
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), kLong);
 }
 
-TEST(StepsTest, ALongTransferWithAnUnknownKeyLeavesNothingPinned) {
+TEST(StepsTest, UnknownKeyInALongTransferLeavesNothingPinned) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}));
   store(*cache, keys(0, kLong));
@@ -91,7 +91,7 @@ TEST(StepsTest, ALongTransferWithAnUnknownKeyLeavesNothingPinned) {
   EXPECT_EQ(rig.transfer(*cache, {.keys = keys(0, kLong), .to = Tier::device}).blocks_done, kLong);
 }
 
-TEST(StepsTest, ALongTransferThatDoesNotFitIsRefusedAndUsesNothing) {
+TEST(StepsTest, RefusedLongTransferKeepsTheEvictionOrder) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = kLong - 1, .pinned = kLong}));
   store(*cache, keys(0, kLong));
@@ -99,12 +99,12 @@ TEST(StepsTest, ALongTransferThatDoesNotFitIsRefusedAndUsesNothing) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::no_capacity);
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), kLong);
-  // The chain's end is still what goes first.
+  // The chain's end still goes first.
   ASSERT_TRUE(allocate(*cache, 1));
   EXPECT_EQ(cache->contains(views(keys(kLong - 1, 1))), std::vector<bool>(1, false));
 }
 
-TEST(StepsTest, ALongDrainBringsEveryBlock) {
+TEST(StepsTest, LongDrainCopiesEveryBlock) {
   Rig rig;
   const auto cache =
       rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}, OffloadMode::never));
@@ -115,7 +115,7 @@ TEST(StepsTest, ALongDrainBringsEveryBlock) {
   EXPECT_EQ(count(*cache, Tier::device, SlotState::evictable), kLong);
 }
 
-TEST(StepsTest, ALongOnboardBringsEveryKeyAndTheLeaseHoldsThem) {
+TEST(StepsTest, LongOnboardCopiesAndHoldsEveryKey) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = 2 * kLong, .pinned = 2 * kLong}));
   store(*cache, keys(0, kLong));
@@ -129,8 +129,8 @@ TEST(StepsTest, ALongOnboardBringsEveryKeyAndTheLeaseHoldsThem) {
   EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, 0u);
 }
 
-// One of them waits for the other's keys and begins anew when it has them: while it still let go of
-// its own, another thread had begun it.
+// One commit waits for the other's keys and restarts once they are committed. Once another thread
+// restarted it while it was still releasing its own keys.
 TEST(StepsTest, TwoLongCommitsOfTheSameKeysBothEnd) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.disk = 2 * kLong}));
@@ -156,9 +156,9 @@ TEST(StepsTest, TwoLongCommitsOfTheSameKeysBothEnd) {
   }
 }
 
-// Each victim finds no room below and stays for its children's sake. A step that ends before that
-// is known once let the next begin anew, until a lease ran out.
-TEST(StepsTest, AnAllocationWhoseVictimsAllComeBackIsRefused) {
+// Each victim finds no room below and must stay for its children. Once a step that ended before
+// that was known made the next step start again, until a lease ran out.
+TEST(StepsTest, RefusesAllocationWhenNoVictimCanLeave) {
   BlockManagerOptions options;
   options.lock_step = 4;
   Rig rig({.options = options});
@@ -183,7 +183,7 @@ TEST(StepsTest, AnAllocationOfEverySlotEvictsEveryBlock) {
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::allocated), kLong);
 }
 
-TEST(StepsTest, AnExpiredLeaseOfManyBlocksIsRoomForTheNextAllocation) {
+TEST(StepsTest, LongExpiredLeaseMakesRoom) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = kLong}, OffloadMode::never));
   ASSERT_TRUE(allocate(*cache, kLong, 10));
@@ -191,7 +191,7 @@ TEST(StepsTest, AnExpiredLeaseOfManyBlocksIsRoomForTheNextAllocation) {
   EXPECT_TRUE(allocate(*cache, kLong));
 }
 
-TEST(StepsTest, AMatchThatAQuotaStopsHoldsNothing) {
+TEST(StepsTest, MatchOverItsQuotaHoldsNothing) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   const auto chain = keys(0, kLong);
@@ -206,7 +206,7 @@ TEST(StepsTest, AMatchThatAQuotaStopsHoldsNothing) {
   EXPECT_EQ(cache->stats().leases, 0u);
 }
 
-TEST(StepsTest, ACommitThatMustFindNoKeyPublishesNoneWhereTheLastIsThere) {
+TEST(StepsTest, RefusedDuplicatePublishesNoKey) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   const auto chain = keys(0, kLong);
@@ -219,12 +219,12 @@ TEST(StepsTest, ACommitThatMustFindNoKeyPublishesNoneWhereTheLastIsThere) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::exists);
   EXPECT_EQ(present_in(*cache, Tier::pinned), std::vector{chain.back()});
-  // Nothing of it is left: the same slots may be committed without that demand.
+  // The refused commit left no trace: the same slots can be committed without that condition.
   for (CommitBlock& block : blocks) block.refuse_duplicate = false;
   EXPECT_TRUE(commit(*cache, slots->lease, blocks));
 }
 
-TEST(StepsTest, ALongCommitGivesUpTheSlotsOfKeysThatWereThere) {
+TEST(StepsTest, LongCommitFreesSlotsOfDuplicates) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   const auto chain = keys(0, kLong);
@@ -238,7 +238,7 @@ TEST(StepsTest, ALongCommitGivesUpTheSlotsOfKeysThatWereThere) {
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::free), kLong);
 }
 
-// Every other block of a lease, the last first, which is not the order that it holds them in.
+// Every other block of a lease in reverse order, unlike the lease's own order.
 std::vector<BlockHandle> every_other(const std::vector<BlockHandle>& blocks) {
   std::vector<BlockHandle> some;
   for (std::size_t i = 0; i < blocks.size(); i += 2) some.push_back(blocks[i]);
@@ -246,7 +246,7 @@ std::vector<BlockHandle> every_other(const std::vector<BlockHandle>& blocks) {
   return some;
 }
 
-TEST(StepsTest, ALongPartOfALeaseIsReleasedAndTheRestStays) {
+TEST(StepsTest, LongPartialReleaseKeepsTheRest) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   store(*cache, keys(0, kLong));
@@ -256,7 +256,7 @@ TEST(StepsTest, ALongPartOfALeaseIsReleasedAndTheRestStays) {
   ASSERT_TRUE(released);
   EXPECT_EQ(*released, some.size());
   EXPECT_EQ(leased(*cache), kLong - some.size());
-  // Once more: they are not the lease's any more, and nothing else goes.
+  // Releasing them again fails and releases nothing else.
   std::vector<BlockHandle> all = found.blocks;
   const auto again = cache->release(*found.lease, {.blocks = all});
   ASSERT_FALSE(again);
@@ -266,7 +266,7 @@ TEST(StepsTest, ALongPartOfALeaseIsReleasedAndTheRestStays) {
   EXPECT_EQ(leased(*cache), 0u);
 }
 
-TEST(StepsTest, ABlockThatALeaseHoldsTwiceIsReleasedAsOftenAsItIsNamed) {
+TEST(StepsTest, BlockHeldTwiceNeedsTwoReleases) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   const auto chain = keys(0, kLong);
@@ -283,7 +283,7 @@ TEST(StepsTest, ABlockThatALeaseHoldsTwiceIsReleasedAsOftenAsItIsNamed) {
   EXPECT_EQ(leased(*cache), kLong / 2);
 }
 
-TEST(StepsTest, ALongPartOfALeaseIsHandedToAnother) {
+TEST(StepsTest, LongPartOfALeaseMovesToAnother) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   const auto from = allocate(*cache, kLong);
@@ -294,7 +294,7 @@ TEST(StepsTest, ALongPartOfALeaseIsHandedToAnother) {
   EXPECT_EQ(leased(*cache), kLong + 1);
   ASSERT_TRUE(cache->release(from->lease));
   EXPECT_EQ(leased(*cache), some.size() + 1);
-  // Uncommitted blocks are the other's to commit.
+  // The other lease can commit the uncommitted blocks.
   std::vector<CommitBlock> blocks;
   for (const BlockHandle& block : some) {
     blocks.push_back({.handle = block, .key = keys(blocks.size(), 1).front()});
@@ -302,7 +302,7 @@ TEST(StepsTest, ALongPartOfALeaseIsHandedToAnother) {
   EXPECT_TRUE(commit(*cache, to->lease, blocks));
 }
 
-TEST(StepsTest, ALongLeaseIsHandedToAnotherWhole) {
+TEST(StepsTest, WholeLongLeaseMovesToAnother) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   const auto from = allocate(*cache, kLong);
@@ -317,7 +317,7 @@ TEST(StepsTest, ALongLeaseIsHandedToAnotherWhole) {
   EXPECT_EQ(leased(*cache), 0u);
 }
 
-TEST(StepsTest, HoldsAndLooksCoverEveryStep) {
+TEST(StepsTest, HoldsAndLookupsCoverEveryStep) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2 * kLong}));
   const auto chain = keys(0, kLong);
@@ -333,15 +333,15 @@ TEST(StepsTest, HoldsAndLooksCoverEveryStep) {
   EXPECT_EQ(gone->evicted, kLong);
 }
 
-// Long requests of several threads, with leases that end in the middle of them.
+// Several threads make long requests while leases end during them.
 class LongStorm : public ::testing::TestWithParam<std::uint32_t> {};
 
-TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
+TEST_P(LongStorm, LeavesNothingHeldAndCountsRight) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 40;
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 3 * kLong, .disk = GetParam()}));
-  // Later than any lease of this test ends.
+  // Every lease of this test ends earlier.
   const std::int64_t end_of_time = rig.clock.unix_ms() + 3'600'000;
   const std::uint64_t seed = std::random_device{}();
   std::cout << "seed " << seed << "\n";
@@ -380,7 +380,7 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
               [&](Done<EvictResult> done) { cache->evict(chain, Tier::pinned, std::move(done)); });
           break;
         case 5: {
-          // One that is being filled is nobody's to know.
+          // A lease that is still being filled must not be listed.
           const auto list = cache->leases({});
           ASSERT_TRUE(list);
           for (const LeaseInfo& lease : list->leases) {
@@ -405,24 +405,24 @@ TEST_P(LongStorm, LeavesNothingHeldAndEveryCountRight) {
   EXPECT_EQ(cache->stats().leases, 0u);
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::allocated), 0u);
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::committed), 0u);
-  // Every slot can be had, so nothing holds one that no count shows.
+  // Every slot can be allocated, so nothing holds a slot that no count shows.
   EXPECT_TRUE(allocate(*cache, 3 * kLong));
 }
 
 INSTANTIATE_TEST_SUITE_P(DiskBlocks, LongStorm, ::testing::Values(0, 4 * kLong));
 
-// --- no hold of the lock does more than a step, however much there is to do
+// --- no hold of the lock does more than one step, however much there is to do
 
 std::uint64_t holds(const Cache& cache, LockUse use) {
   const auto counts = cache.stats().lock_holds.of(use).counts;
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
-// What one hold does at most of what follows: far more than any does, far less than all of it.
+// A generous limit for the work of one hold, far below the total.
 constexpr std::uint64_t kStep = 256;
 constexpr std::uint64_t kMany = 4'096;
 
-TEST(StepsTest, KeysThatExpireAtOnceGoInSteps) {
+TEST(StepsTest, ManyKeysExpireInSteps) {
   for (const bool is_chain : {true, false}) {
     Rig rig;
     const auto cache = rig.cache(small_cache({.pinned = kMany}));
@@ -441,7 +441,7 @@ TEST(StepsTest, KeysThatExpireAtOnceGoInSteps) {
   }
 }
 
-TEST(StepsTest, LeasesThatEndAtOnceEndInSteps) {
+TEST(StepsTest, ManyLeasesEndInSteps) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
@@ -456,7 +456,7 @@ TEST(StepsTest, LeasesThatEndAtOnceEndInSteps) {
   EXPECT_EQ(count(*cache, Tier::pinned, SlotState::evictable), 4u);
 }
 
-TEST(StepsTest, OfManyLeasesThatRanOutEachIsRefused) {
+TEST(StepsTest, RefusesOneOfManyExpiredLeases) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
@@ -478,11 +478,11 @@ TEST(StepsTest, ACacheWithManyLeasesIsRemovedInSteps) {
   EXPECT_EQ(cache->stats().leases, 0u);
 }
 
-TEST(StepsTest, WhatFollowsADeletedKeyIsToldInSteps) {
+TEST(StepsTest, DeletedKeyUpdatesItsDescendantsInSteps) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = kMany + 64}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
-  // Some below each other, most beside each other.
+  // Some descendants form a chain; most are siblings.
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(2, kMany / 4), .parent = key(1)}));
   for (std::uint64_t k = kMany; k < kMany + kMany / 2; ++k) {
     ASSERT_TRUE(rig.put(*cache, {.keys = keys(k, 1), .parent = key(1)}));
@@ -506,7 +506,7 @@ TEST(StepsTest, ATierLosesManySlotsInSteps) {
   EXPECT_EQ(rig.match(*cache, keys(1, 8), 0).blocks.size(), 8u);
 }
 
-TEST(StepsTest, AListOfManyBlocksIsMadeInSteps) {
+TEST(StepsTest, ListsManyBlocksInSteps) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = kMany}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kMany)}));

@@ -1,5 +1,5 @@
-// Many threads on one cache. Under them nothing is certain but this: what is read under a key is
-// that key's bytes, and when all leases have ended nothing is held.
+// Many threads use one cache. Each read of a key must return that key's bytes, and nothing may be
+// held once all leases have ended.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -40,7 +40,7 @@ class Client {
     return std::uniform_int_distribution<std::uint64_t>(0, below - 1)(random_);
   }
   Tier tier() { return kTiers[pick(kNumTiers)]; }
-  // Columns of keys are chains: k's parent is k - 10.
+  // Keys form chains: k's parent is k - 10.
   std::vector<BlockKey> chain() {
     std::vector<BlockKey> list;
     const std::uint64_t length = 1 + pick(4);
@@ -50,7 +50,7 @@ class Client {
     return list;
   }
 
-  // What a client says of the future of what it uses, one time in two.
+  // A random hint, in half of the calls.
   RequestHint said() {
     RequestHint hint;
     if (pick(2) == 0) return hint;
@@ -150,7 +150,7 @@ class Client {
       std::memcpy(piece.iov_base, bytes.data() + at, piece.iov_len);
       at += piece.iov_len;
     }
-    if (pick(50) == 0) return false;  // goes away in the middle
+    if (pick(50) == 0) return false;  // the client disappears during the write
     auto [done, finished] = promised<void>();
     writer->finish(std::move(done));
     return finished.get().has_value();
@@ -261,7 +261,7 @@ TEST_P(Storm, LeavesNothingHeldAndNoWrongByte) {
   }
 }
 
-TEST(StormOfRemovals, ACacheIsRemovedUnderItsClients) {
+TEST(StormOfRemovals, CacheCanBeRemovedWhileInUse) {
   Rig rig;
   for (std::uint64_t round = 0; round < 10; ++round) {
     const auto cache = rig.cache(small_cache({.device = 6, .pinned = 6, .disk = 6}));

@@ -1,5 +1,5 @@
-// Each failure of each state of a transfer, as docs/design/transfers.md has them in its table:
-// where the blocks are afterwards, what its client is told, and that nothing stays held.
+// Each failure in each state of a transfer, as in the table of docs/design/transfers.md. Checks
+// where the blocks are afterwards, what the client sees, and that nothing stays held.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -16,11 +16,11 @@ namespace {
 enum class Transfer : std::uint8_t { offload, write_through, down, up, between_caches };
 enum class Happens : std::uint8_t {
   nothing,
-  no_slots,        // while they are asked for: all of the tier's are held
-  copy_fails,      // the disk's answer is an error
+  no_slots,        // every slot of the tier is held
+  copy_fails,      // the disk returns an error
   wrong_checksum,  // the disk has other bytes
   key_deleted,     // while bytes are on their way
-  lease_ends,      // likewise: the one that holds the slots
+  lease_ends,      // likewise, of the lease that holds the slots
   cancelled,       // before bytes are on their way
 };
 
@@ -29,7 +29,7 @@ struct Case {
   Happens happens;
   bool source_stays;
   bool arrives;
-  std::optional<TransferState> told = {};  // nothing: no transfer, or one that is refused at once
+  std::optional<TransferState> reported = {};  // nullopt: no transfer, or one refused at once
   std::optional<ErrorCode> why = {};
 };
 
@@ -37,30 +37,30 @@ constexpr auto kDone = TransferState::done;
 constexpr auto kFailed = TransferState::failed;
 
 const Case kCases[] = {
-    // Nobody waits for it, so room is made all the same.
+    // No client waits for the copy, so room is made even if it fails.
     {Transfer::offload, Happens::nothing, false, true},
     {Transfer::offload, Happens::no_slots, false, false},
     {Transfer::offload, Happens::copy_fails, false, false},
     {Transfer::offload, Happens::key_deleted, false, false},
-    // What is written through is there already: it only has no second copy.
+    // The block is committed already. A failure only costs the second copy.
     {Transfer::write_through, Happens::nothing, true, true},
     {Transfer::write_through, Happens::no_slots, true, false},
     {Transfer::write_through, Happens::copy_fails, true, false},
     {Transfer::write_through, Happens::key_deleted, false, false},
-    // A failed write says nothing of its source.
+    // A failed write keeps the source.
     {Transfer::down, Happens::nothing, true, true, kDone},
     {Transfer::down, Happens::no_slots, true, false, {}, ErrorCode::no_capacity},
     {Transfer::down, Happens::copy_fails, true, false, kFailed, ErrorCode::io_error},
     {Transfer::down, Happens::key_deleted, false, false, kFailed, ErrorCode::unknown_key},
     {Transfer::down, Happens::cancelled, true, false, TransferState::cancelled},
-    // A failed read does: the copy is gone, and the key a miss.
+    // A failed read drops the copy, and the key becomes a miss.
     {Transfer::up, Happens::nothing, true, true, kDone},
     {Transfer::up, Happens::no_slots, true, false, {}, ErrorCode::no_capacity},
     {Transfer::up, Happens::copy_fails, false, false, kFailed, ErrorCode::io_error},
     {Transfer::up, Happens::wrong_checksum, false, false, kFailed, ErrorCode::checksum_mismatch},
     {Transfer::up, Happens::key_deleted, false, false, kFailed, ErrorCode::unknown_key},
     {Transfer::up, Happens::cancelled, true, false, TransferState::cancelled},
-    // Its slots are a lease's, and its bytes are a block of the other cache's own.
+    // A lease holds the slots, and the copied block belongs to the other cache.
     {Transfer::between_caches, Happens::nothing, true, true, kDone},
     {Transfer::between_caches, Happens::no_slots, true, false, kFailed, ErrorCode::no_capacity},
     {Transfer::between_caches, Happens::copy_fails, false, false, kFailed, ErrorCode::io_error},
@@ -85,7 +85,7 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
 
 BlockManagerOptions options() {
   BlockManagerOptions options;
-  options.disk.direct = false;  // the test writes beside it
+  options.disk.direct = false;  // the test writes to the file too
   return options;
 }
 
@@ -116,7 +116,7 @@ class TransferStates : public ::testing::TestWithParam<Case> {
     return is(Transfer::write_through) ? OffloadMode::on_commit : OffloadMode::never;
   }
 
-  // Whatever stands still at the gate meanwhile.
+  // Works while transfers wait at the gate.
   void erase_keys() {
     for (const BlockKey& each : keys_) ASSERT_TRUE(source_->erase(each));
   }
@@ -133,7 +133,7 @@ class TransferStates : public ::testing::TestWithParam<Case> {
     }
   }
 
-  // What is there before it begins.
+  // Stores the blocks and arranges the failure.
   void prepare() {
     if (is(Transfer::write_through)) {
       written_ = rig_.allocate(*source_, {.count = 2, .tier = from_}).value();
@@ -241,7 +241,7 @@ class TransferStates : public ::testing::TestWithParam<Case> {
   std::optional<ErrorCode> refused_;
 };
 
-TEST_P(TransferStates, LeaveWhatTheTableSays) {
+TEST_P(TransferStates, MatchTheTable) {
   const Case& expected = GetParam();
   prepare();
   run();
@@ -250,14 +250,14 @@ TEST_P(TransferStates, LeaveWhatTheTableSays) {
     EXPECT_EQ(is_in(*target_, to_, each), expected.arrives);
   }
   EXPECT_EQ(had_room_.value_or(false), is(Transfer::offload));
-  ASSERT_EQ(id_.has_value(), expected.told.has_value());
+  ASSERT_EQ(id_.has_value(), expected.reported.has_value());
   if (!id_) {
     EXPECT_EQ(refused_, expected.why);
   } else {
-    const TransferStatus told = rig_.manager->transfer(*id_).value();
-    EXPECT_EQ(told.state, expected.told);
-    EXPECT_EQ(told.failures.size(), expected.why ? keys_.size() : 0);
-    for (const auto& failure : told.failures) EXPECT_EQ(failure.error.code, expected.why);
+    const TransferStatus status = rig_.manager->transfer(*id_).value();
+    EXPECT_EQ(status.state, expected.reported);
+    EXPECT_EQ(status.failures.size(), expected.why ? keys_.size() : 0);
+    for (const auto& failure : status.failures) EXPECT_EQ(failure.error.code, expected.why);
   }
   rig_.clock.advance_ms(2000);
   rig_.manager->tick();

@@ -19,9 +19,9 @@ std::uint64_t evicted(const Cache& cache, Tier tier, EvictionReason reason) {
   return cache.stats().tiers[index_of(tier)].evictions[static_cast<std::size_t>(reason)];
 }
 
-// A request that writes many blocks keeps its writers to its end: it waited for ever for staging
-// that it held itself, and so did everybody else.
-TEST(Writers, HoldNoStagingOnceTheyHaveFinished) {
+// A request that writes many blocks keeps its writers to its end. Once it waited without end for
+// staging that it held itself, and blocked all other requests.
+TEST(Writers, ReleaseStagingWhenFinished) {
   BlockManagerOptions options;
   options.staging_bytes = 1;
   Rig rig({.options = options});
@@ -46,7 +46,7 @@ TEST(Transfer, CopiesAndMovesThroughEveryTier) {
             TransferState::done);
   EXPECT_TRUE(is_in(*cache, Tier::device, key(1)));
   EXPECT_TRUE(is_in(*cache, Tier::disk, key(1)));
-  // Already there: done at once, and the copies above go.
+  // The blocks are there already: the move ends at once and drops the copies above.
   const TransferStatus moved =
       rig.transfer(*cache, {.keys = keys(1, 2), .to = Tier::disk, .move = true});
   EXPECT_EQ(moved.blocks_done, 2u);
@@ -62,7 +62,7 @@ TEST(Transfer, CopiesAndMovesThroughEveryTier) {
   EXPECT_EQ(route.bytes, 128u);
 }
 
-TEST(Transfer, AMoveLeavesWhatIsLeased) {
+TEST(Transfer, MoveLeavesLeasedBlocks) {
   Rig rig;
   const auto cache = rig.cache(small_cache(kThree));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 2)}));
@@ -85,7 +85,7 @@ TEST(Transfer, RefusesUnknownKeysTiersAndTooMuch) {
   EXPECT_EQ(rig.manager->transfer(TransferId{9}).error().code, ErrorCode::unknown_transfer);
 }
 
-TEST(Onboard, BringsUpWhatFindsRoomAndHoldsIt) {
+TEST(Onboard, CopiesAndHoldsWhatFits) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.device = 2, .pinned = 4}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3)}));
@@ -101,7 +101,7 @@ TEST(Onboard, BringsUpWhatFindsRoomAndHoldsIt) {
   EXPECT_EQ(cache->stats().tiers[index_of(Tier::device)].leased_blocks, 2u);
   EXPECT_EQ(*cache->onboard({.lease = *matched.lease, .keys = names, .tier = Tier::device}),
             std::nullopt)
-      << "there is no more room";
+      << "the tier is full";
   EXPECT_EQ(cache->release(*matched.lease, {}).value(), 5u);
 }
 
@@ -122,7 +122,7 @@ TEST(Evict, OffloadsAndCounts) {
   EXPECT_EQ(evicted(*cache, Tier::disk, EvictionReason::request), 2u);
 }
 
-TEST(Clear, LeavesAndCountsWhatIsLeased) {
+TEST(Clear, KeepsAndCountsLeasedBlocks) {
   Rig rig;
   const auto cache = rig.cache(small_cache(kThree));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
@@ -142,17 +142,17 @@ TEST(WriteThrough, ACommittedBlockIsCopiedToEveryLowerTier) {
   ASSERT_TRUE(cache->clear(Tier::device));
   ASSERT_TRUE(cache->clear(Tier::pinned));
   EXPECT_EQ(rig.read(*cache, key(3)).value(), bytes_of(key(3)));
-  // What is below already is dropped at once.
+  // Blocks with a copy below are dropped at once.
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(11, 4), .tier = Tier::device}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(21, 4), .tier = Tier::device}));
   EXPECT_EQ(evicted(*cache, Tier::device, EvictionReason::capacity), 4u);
 }
 
-TEST(Allocation, TwoThatWaitForOffloadsAreBothServed) {
+TEST(Allocation, ServesTwoThatWaitForOffloads) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 4, .disk = 8}));
   ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 4)}));
-  std::atomic<int> granted{0};  // two threads of the engine may answer at once
+  std::atomic<int> granted{0};  // two scheduler threads may respond at once
   for (int i = 0; i < 2; ++i) {
     cache->allocate({.count = 2, .tier = Tier::pinned},
                     [&](Result<Allocation> result) { granted += result ? 1 : 0; });
@@ -162,8 +162,8 @@ TEST(Allocation, TwoThatWaitForOffloadsAreBothServed) {
   EXPECT_EQ(present_in(*cache, Tier::disk).size(), 4u);
 }
 
-// Once a victim that could not leave was looked at again and again while another one was leaving.
-TEST(Allocation, WaitsQuietlyForTheOneVictimThatCanLeave) {
+// Once the cache checked a victim that could not leave in a loop while another was leaving.
+TEST(Allocation, WaitsForTheOnlyVictimThatCanLeave) {
   fakes::FakedDisk<fakes::GatedDiskIo> gate;
   Rig rig({.disk = gate.wrap()});
   const auto cache = rig.cache(small_cache({.device = 2, .disk = 4}));
@@ -194,8 +194,8 @@ TEST(Allocation, WaitsQuietlyForTheOneVictimThatCanLeave) {
   rig.scheduler.reset();
 }
 
-// Once both were dropped: all of them found room below, or none.
-TEST(Allocation, OfTwoVictimsTheOneThatFindsRoomBelowIsKept) {
+// Once both were dropped: either all victims found room below or none did.
+TEST(Allocation, KeepsTheVictimThatFindsRoomBelow) {
   Rig rig;
   const auto cache = rig.cache(small_cache({.pinned = 2, .disk = 3}));
   for (const std::uint64_t parent : {1U, 2U}) {  // on disk, it cannot go before its child
@@ -206,9 +206,9 @@ TEST(Allocation, OfTwoVictimsTheOneThatFindsRoomBelowIsKept) {
   EXPECT_THAT(cache->contains(views(keys(11, 2))), ElementsAre(false, true));
 }
 
-// Once the one free slot below, given back for want of a second, was a reason to ask for all of
-// them again: for ever with most numbers of victims, and under the lock.
-TEST(Allocation, EndsWhereTheTierBelowHasOneSlotForManyVictims) {
+// Once the cache returned the one free slot below, since it needed two, and then asked for all of
+// them again. With most numbers of victims it did so without end, under the lock.
+TEST(Allocation, EndsWhenTheLowerTierHasOneFreeSlot) {
   for (std::uint32_t chains = 2; chains < 6; ++chains) {
     fakes::FakedDisk<fakes::GatedDiskIo> gate;
     Rig rig({.disk = gate.wrap()});
@@ -243,7 +243,7 @@ TEST(Allocation, EndsWhereTheTierBelowHasOneSlotForManyVictims) {
   }
 }
 
-TEST(Pending, TellsWhatWaitsToBeMovedAndSinceWhen) {
+TEST(Pending, ListsWaitingBlocksAndTheirAge) {
   fakes::FakedDisk<fakes::GatedDiskIo> gate;
   Rig rig({.disk = gate.wrap()});
   const auto cache = rig.cache(small_cache({.pinned = 3, .disk = 8}));
@@ -253,7 +253,7 @@ TEST(Pending, TellsWhatWaitsToBeMovedAndSinceWhen) {
   cache->allocate({.count = 1, .tier = Tier::pinned}, ignored);
   rig.clock.advance(std::chrono::seconds(5));
   cache->allocate({.count = 1, .tier = Tier::pinned}, ignored);
-  const auto told = [&](const PendingRequest& request) {
+  const auto listed = [&](const PendingRequest& request) {
     std::vector<std::pair<BlockKey, std::uint64_t>> blocks;
     for (const PendingBlock& block : cache->pending(request).blocks) {
       EXPECT_EQ(block.from, Tier::pinned);
@@ -262,13 +262,13 @@ TEST(Pending, TellsWhatWaitsToBeMovedAndSinceWhen) {
     }
     return blocks;
   };
-  EXPECT_THAT(told({}), ElementsAre(std::pair(key(1), 5'000U), std::pair(key(2), 0U)));
+  EXPECT_THAT(listed({}), ElementsAre(std::pair(key(1), 5'000U), std::pair(key(2), 0U)));
   const std::uint64_t cursor = cache->pending({.limit = 1}).next_cursor;
   EXPECT_NE(cursor, 0U);
-  EXPECT_THAT(told({.cursor = cursor}), ElementsAre(std::pair(key(2), 0U)));
+  EXPECT_THAT(listed({.cursor = cursor}), ElementsAre(std::pair(key(2), 0U)));
   gate->open();
   rig.scheduler->wait_idle();
-  EXPECT_THAT(told({}), ElementsAre());
+  EXPECT_THAT(listed({}), ElementsAre());
   rig.manager.reset();
   rig.scheduler.reset();
 }

@@ -1,11 +1,11 @@
-"""Bugs that the simulation must find, planted on purpose in copies of the sources.
+"""Plants bugs in copies of the sources, which the simulation must find.
 
-usage: bugs.py list                     names and sources, one a line
+usage: bugs.py list                     names and sources, one per line
        bugs.py plant NAME OUT           the source of NAME with its bug
-       bugs.py check                    whether each bug still has its place
+       bugs.py check                    check that each bug can still be planted
        bugs.py hunt FOLDER [MINUTES]    how long each simulation in FOLDER takes to find its bug
 
-A bug is texts of a source and what stands in their place. Nothing of it is in the program itself.
+A bug is a list of texts of a source and their replacements. The program itself contains nothing of it.
 """
 
 import os
@@ -49,7 +49,7 @@ BUGS = {
     "parent_goes_before_its_child": (USE, [
         ("  if (details(number).children_in_tier[index_of(tier)] > 0) return true;\n",
          "  if (details(number).children_in_tier[index_of(tier)] > 1) return true;\n")]),
-    "what_no_match_reaches_stays": ("blockmgr/index/slot_pool.cpp", [
+    "unreachable_block_stays": ("blockmgr/index/slot_pool.cpp", [
         ("  if (!cut_off_.empty()) return cut_off_.first;\n", ""),
         ("  return kNoSlot;\n}\n\nstd::uint32_t SlotPool::choose_list",
          "  return cut_off_.first;\n}\n\nstd::uint32_t SlotPool::choose_list")]),
@@ -63,7 +63,7 @@ BUGS = {
          "      self->step([&] { self->written(std::move(written)); });\n    });\n    memory_.reset();\n")]),
     "checkpoint_does_not_flush": ("blockmgr/disk_tier/disk_checkpoint.cpp", [
         ("    CAIRN_TRY(flush_slot_file(core.services->scheduler.disk(), core.layout(Tier::disk)));\n", "")]),
-    "step_begins_anew_for_ever": ("blockmgr/core/cache_core.cpp", [
+    "step_restarts_without_end": ("blockmgr/core/cache_core.cpp", [
         ("  budget_ = state_.steps.size();\n", "  budget_ = core_.options().lock_step;\n")]),
     "dropped_copy_is_not_noted": (STORE, [
         ("  if (at.tier() == Tier::disk) note_disk_slot(at.slot());\n  if (slot.pins == 0) free_slot(at);",
@@ -76,7 +76,7 @@ BUGS = {
 
 
 def planted(name):
-    """The source with its bug; what is not found exactly once cannot be planted."""
+    """The source with its bug. Exits if a text is not found exactly once."""
     source, texts = BUGS[name]
     with open(os.path.join(ROOT, source), encoding="utf-8") as file:
         text = file.read()

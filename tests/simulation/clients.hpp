@@ -10,8 +10,8 @@
 
 namespace cairn::sim {
 
-// Those who use a cache: each verb begins one use of it, whose answers come when the queue has them
-// come. They go with the life of the server that they talk to; what comes after is not looked at.
+// Clients of a cache. Each verb begins one call, which ends when the queue says so. The clients end
+// with their run of the server; they ignore later results.
 class Clients {
  public:
   struct Parts {
@@ -21,7 +21,7 @@ class Clients {
     std::shared_ptr<Cache> cache;
   };
   explicit Clients(Parts parts);
-  // Nobody hears of anything any more; what they held is let go of.
+  // Releases readers and ignores later results.
   ~Clients();
 
   void allocate(Random& random);
@@ -41,9 +41,9 @@ class Clients {
   void transfer(Random& random);
   void onboard(Random& random);
   void cancel(Random& random);
-  // Everything that they hold.
+  // Releases all leases and readers.
   void let_go();
-  std::uint64_t waiting() const;  // answers that have not come
+  std::uint64_t waiting() const;  // calls that have not ended
 
  private:
   struct State;

@@ -1,4 +1,4 @@
-// Clients that have blocks moved and dropped.
+// Clients that move and drop blocks.
 #include "tests/simulation/clients_state.hpp"
 
 namespace cairn::sim {

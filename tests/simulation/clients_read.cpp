@@ -16,16 +16,16 @@ void Clients::match(Random& random) {
   if (!matched) {
     return self.expect("match", matched.error(), {ErrorCode::too_many});
   }
-  // A match first ends the leases whose time has come, and what they held may go with them.
+  // A match first ends expired leases. Their blocks may go with them.
   self.oracle.look();
-  // What only looks holds nothing: before it answers, those who wait for slots may have had some.
+  // A match without a lease holds nothing. Before it returns, waiting calls may have got slots.
   if (lease_ms > 0) self.check_prefix("match", keys, result.blocks.size());
   auto lease = std::make_shared<HeldLease>();
   for (std::size_t i = 0; i < result.blocks.size(); ++i) {
     const auto highest = self.oracle.highest(keys[i]);
     const bool was_there = lease_ms == 0 && result.blocks[i].tier == before[i];
     if (result.blocks[i].tier != highest && !was_there) {
-      self.unexpected("match", self.oracle.text(keys[i]) + " is told to be in another tier");
+      self.unexpected("match", self.oracle.text(keys[i]) + " is reported in another tier");
     }
     if (result.blocks[i].tier != highest) continue;
     lease->blocks.push_back(std::make_shared<HeldBlock>(HeldBlock{result.blocks[i], keys[i]}));
@@ -125,7 +125,8 @@ void Clients::look_at_held(Random& random) {
       self.check_in_memory(*block, "held by a lease");
       if (block->filled == Filled::committed && !self.oracle.present(block->key) &&
           !self.oracle.faulty()) {
-        self.unexpected("lease", self.oracle.text(block->key) + " went while a lease holds it");
+        self.unexpected("lease",
+                        self.oracle.text(block->key) + " disappeared while a lease held it");
       }
     }
   }

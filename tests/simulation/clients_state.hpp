@@ -11,13 +11,13 @@
 
 namespace cairn::sim {
 
-// Inside of Clients.
+// The inside of Clients.
 
 enum class Filled : std::uint8_t { no, busy, yes, committing, committed };
 
 struct HeldBlock {
   BlockHandle handle;
-  KeyNumber key = 0;  // what it holds, or will
+  KeyNumber key = 0;  // the key that it holds or will hold
   Filled filled = Filled::committed;
 };
 
@@ -30,7 +30,7 @@ struct HeldLease {
 struct HeldReader {
   std::optional<BlockReader> reader;
   KeyNumber key = 0;
-  std::vector<iovec> bytes;  // once they are there
+  std::vector<iovec> bytes;  // empty until the read ends
   bool gone = false;
 };
 
@@ -80,23 +80,23 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
     return leases[random.below(leases.size())];
   }
 
-  // --- what must be
+  // --- checking
   bool lives(const HeldLease& lease) const { return queue.now() < lease.end; }
-  // False where the lease has ended, and is then forgotten; what else was answered is a finding.
+  // Returns false, and forgets the lease, if it has ended. An end at the wrong time is a finding.
   template <class Answer>
   bool alive(const std::shared_ptr<HeldLease>& lease, const Answer& answer, const char* verb) {
     if (answer) {
-      if (!lives(*lease)) unexpected(verb, "a lease that has ended was taken");
+      if (!lives(*lease)) unexpected(verb, "a lease that had ended was accepted");
       return true;
     }
     if (!is_one_of(answer.error(), {ErrorCode::lease_expired, ErrorCode::unknown_lease})) {
       return true;
     }
-    if (lives(*lease)) unexpected(verb, "a lease has ended before its time");
+    if (lives(*lease)) unexpected(verb, "a lease ended too early");
     forget(lease);
     return false;
   }
-  // It has ended, also for those whose answers are still to come.
+  // Marks the lease as ended, also for calls that have not ended.
   void forget(const std::shared_ptr<HeldLease>& lease) {
     lease->end = {};
     std::erase(leases, lease);
@@ -104,7 +104,7 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
   void unexpected(const char* verb, const std::string& what) {
     oracle.finding().report(std::string(verb) + ": " + what);
   }
-  // What may go wrong without anybody's fault, beside what is named.
+  // Reports the error, unless it is one of `codes` or an injected fault explains it.
   void expect(const char* verb, const Error& error, std::initializer_list<ErrorCode> codes) {
     if (is_one_of(error, codes)) return;
     if (oracle.faulty() &&
@@ -115,7 +115,7 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
     unexpected(verb, words(error));
   }
 
-  // Whether what was found, so many of these from the first on, is what is there.
+  // Checks that a lookup that found the first `found` keys was right.
   void check_prefix(const char* verb, const std::vector<KeyNumber>& keys, std::size_t found) {
     for (std::size_t i = 0; i < found; ++i) {
       if (!oracle.present(keys[i])) unexpected(verb, oracle.text(keys[i]) + " is not there");
@@ -138,7 +138,7 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
     oracle.check(block.key, bytes, where);
   }
 
-  // Nobody listens any more once the clients have gone.
+  // Ignores the result once the clients have ended.
   template <class T, class Work>
   Done<T> answer(Work work) {
     ++waiting;

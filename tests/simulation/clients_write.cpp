@@ -60,7 +60,7 @@ void Clients::write(Random& random) {
           const testing::Bytes& bytes = at.oracle.bytes(target.key);
           std::size_t from = 0;
           for (const iovec& part : *room) {
-            // A client that leaves has written a part.
+            // A client that leaves writes only a part.
             const std::size_t some = leaves ? part.iov_len / 2 : part.iov_len;
             std::memcpy(part.iov_base, bytes.data() + from, some);
             from += part.iov_len;
@@ -120,20 +120,20 @@ void Clients::commit(Random& random) {
             if (at.lives(*lease)) at.unexpected("commit", words(statuses.error()));
             return at.forget(lease);
           }
-          // A block may have been given up, or torn, between.
+          // The block may have been released or torn meanwhile.
           return at.expect(
               "commit", statuses.error(),
               {ErrorCode::state_conflict, ErrorCode::stale_generation, ErrorCode::foreign_lease});
         }
         for (std::size_t n = 0; n < which.size(); ++n) {
           HeldBlock& block = *which[n];
-          // A duplicate is no longer this lease's.
+          // The lease no longer holds a duplicate.
           block.filled = (*statuses)[n] == CommitStatus::committed ? Filled::committed : Filled::no;
           if ((*statuses)[n] == CommitStatus::committed) {
             at.oracle.committed(block.key, asked_at);
             if (!at.oracle.present(block.key) && at.lives(*lease) && !terms.release &&
                 !at.oracle.faulty()) {
-              at.unexpected("commit", at.oracle.text(block.key) + " is not there after it");
+              at.unexpected("commit", at.oracle.text(block.key) + " is missing afterwards");
             }
           } else {
             block.key = at.oracle.keys();

@@ -20,11 +20,11 @@ struct Point {
 
 class QueuedEvent final : public Event {
  public:
-  // `alone`: who waits may hold a lock, so nothing of the program runs meanwhile.
+  // `alone`: the waiter may hold a lock, so only hardware events run meanwhile.
   QueuedEvent(Queue& queue, std::shared_ptr<Point> point, bool alone)
       : queue_(queue), point_(std::move(point)), alone_(alone) {}
   Result<bool> ready() override {
-    // Who asks again and again lets others run between.
+    // Each call runs one event, so that polling lets others run.
     if (!point_->reached) step();
     if (point_->reached && point_->error) return *point_->error;
     return point_->reached;
@@ -52,7 +52,7 @@ class QueuedEvent final : public Event {
 
 }  // namespace
 
-// What was issued on a stream; outlives it until the last of it is done.
+// A stream. Its destructor waits until all its work is done.
 class QueuedStream final : public Stream {
  public:
   QueuedStream(Queue& queue, Device& device) : queue_(queue), device_(device) {}
@@ -66,7 +66,7 @@ class QueuedStream final : public Stream {
     if (fails && queue_.random().once_in(2)) {
       return device_failure("the simulated device refuses this copy");
     }
-    // Of pieces longer than that the halves come apart.
+    // Longer pieces are copied in two halves.
     constexpr std::uint64_t kSplitBytes = 32;
     Copies now;
     Copies later;
@@ -128,7 +128,7 @@ class QueuedStream final : public Stream {
     } else if (auto* const copies = std::get_if<Copies>(&work)) {
       if (device_.lost_ && !broken_) broken_ = device_failure("the simulated device is lost");
       if (copies->fails && !broken_) broken_ = device_failure("the simulated device broke a copy");
-      // A stream that is broken moves nothing more.
+      // A broken stream copies nothing more.
       for (const MemoryCopy& copy : copies->pieces) {
         if (!broken_) std::memcpy(copy.destination, copy.source, copy.size_bytes);
       }
@@ -148,7 +148,7 @@ class QueuedStream final : public Stream {
   Queue& queue_;
   Device& device_;
   std::deque<Work> work_;
-  std::optional<Error> broken_;  // sticks, as a device's errors do
+  std::optional<Error> broken_;  // stays set, as a device's errors do
 };
 
 Device::Device(Queue& queue, Options options)

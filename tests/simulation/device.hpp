@@ -10,13 +10,13 @@
 
 namespace cairn::sim {
 
-// Devices of the queue: memory of the host runtime, and streams whose work is done when the queue
-// says so, a copy maybe in two halves with anything between them.
+// Simulated devices: memory of the host runtime, and streams whose work is done when the queue says
+// so. A copy may be done in two halves with other events between them.
 class Device final : public DeviceRuntime {
  public:
   struct Options {
     MemoryVisibility visibility = MemoryVisibility::system;
-    // Of so many copies one is refused, or breaks its stream after a part of it; 0: none.
+    // One in this many copies is refused or breaks its stream halfway; 0: none.
     std::uint64_t fails_once_in = 0;
   };
   // Borrows the queue.
@@ -24,7 +24,7 @@ class Device final : public DeviceRuntime {
   ~Device() override;
   void set_fails_once_in(std::uint64_t copies) { options_.fails_once_in = copies; }
   std::uint64_t failures() const { return failures_; }
-  // From now on it is lost, and every stream broken.
+  // Loses the device and breaks every stream.
   void lose();
 
   std::string_view name() const override { return "host"; }

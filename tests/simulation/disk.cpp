@@ -28,8 +28,8 @@ void write_at(int fd, const std::byte* bytes, std::uint64_t size_bytes, std::uin
                "the simulation's own folder has no room");
 }
 
-// A log is mapped, and the system writes its pages back when it likes: after a power cut each is as
-// it was at some time. Records are only ever added, so that is a beginning of what it is now.
+// A log is mapped, and the system writes its pages back at any time. After a power cut each page is
+// as it was at some moment. Records are only appended, so that is a beginning of its current bytes.
 void lose_pages_of_log(int fd, Random& random) {
   constexpr std::uint64_t kPageBytes = 4096;
   struct ::stat status {};
@@ -48,7 +48,7 @@ void lose_pages_of_log(int fd, Random& random) {
       if (::pread(fd, begin.data(), begin.size(), static_cast<::off_t>(page)) ==
               static_cast<::ssize_t>(begin.size()) &&
           begin == std::array<std::byte, 64>{}) {
-        break;  // nothing was added from here on
+        break;  // no record was added after this
       }
     }
     if (random.below(4) >= lost_of_four) continue;
@@ -64,7 +64,7 @@ void lose_pages_of_log(int fd, Random& random) {
       write_zeros(0, kPageBytes);
     }
   }
-  // The machine starts anew.
+  // The machine restarts.
   const std::uint64_t boot = random.next();
   write_at(fd, reinterpret_cast<const std::byte*>(&boot), sizeof(boot),
            offsetof(IndexFileHead, boot));
@@ -96,7 +96,7 @@ void Disk::submit(DiskCall call, Done done) {
     flight.error = Error{ErrorCode::no_capacity, "the simulated disk is full"};
   }
   if (flight.error) ++failures_;
-  // Any part of it moves before anybody could know.
+  // Any part of the call may move at once.
   std::erase_if(flight.left, [&](const Sector& sector) {
     if (!random.once_in(3)) return false;
     move(flight, sector);
@@ -114,7 +114,7 @@ void Disk::move(Flight& flight, const Sector& sector) {
   }
   const ::ssize_t moved = ::pread(flight.fd, sector.memory, sector.size_bytes,
                                   static_cast<::off_t>(sector.offset_bytes));
-  // A scrub pins nothing: its slot may have gone with the end of a tier that shrank.
+  // A scrub pins nothing, so its slot may have been cut off when the tier shrank.
   if (moved != static_cast<::ssize_t>(sector.size_bytes) && !flight.error) {
     flight.error = Error{ErrorCode::io_error, "the file ended before the call's last byte"};
   }
@@ -126,14 +126,14 @@ void Disk::keep_replaced(const Flight& flight, const Sector& sector) {
   if (!is_new) return;
   const ::ssize_t read = ::pread(flight.fd, at->second.data(), kSectorBytes,
                                  static_cast<::off_t>(number * kSectorBytes));
-  CAIRN_ASSERT(read >= 0, "what a write replaces cannot be read");
+  CAIRN_ASSERT(read >= 0, "the bytes that a write replaces cannot be read");
 }
 
 void Disk::end(std::list<Flight>::iterator at) {
   Flight flight = std::move(*at);
   flights_.erase(at);
   for (const Sector& sector : flight.left) {
-    // Of a call that fails some bytes never move.
+    // Some bytes of a failing call never move.
     if (flight.error && queue_.random().once_in(2)) continue;
     move(flight, sector);
   }
@@ -152,7 +152,7 @@ Result<> Disk::flush(int fd) {
     ++failures_;
     return Error{ErrorCode::io_error, "the simulated disk fails this flush"};
   }
-  // What ended before it began is on the disk when it ends; calls go on meanwhile.
+  // When a flush ends, all writes that ended before it began are durable. Calls go on meanwhile.
   replaced_.erase(file);
   queue_.advance(queue_.some_delay());
   return {};
@@ -165,7 +165,7 @@ void Disk::stop(const Stop& at) {
   for (const auto& entry : fs::recursive_directory_iterator(at.from)) {
     if (!entry.is_regular_file()) continue;
     struct ::stat status {};
-    CAIRN_ASSERT(::stat(entry.path().c_str(), &status) == 0, "a file went while it was looked at");
+    CAIRN_ASSERT(::stat(entry.path().c_str(), &status) == 0, "a file disappeared during the copy");
     const FileDescriptor copy(
         ::open((at.to / entry.path().lexically_relative(at.from)).c_str(), O_RDWR | O_CLOEXEC));
     CAIRN_ASSERT(copy.get() >= 0, "the copy of a file cannot be opened");
@@ -183,7 +183,7 @@ void Disk::stop(const Stop& at) {
     }
     const auto replaced = replaced_.find(status.st_ino);
     if (replaced == replaced_.end()) continue;
-    // All, nothing or any part of what was not flushed.
+    // Undoes all, none or any part of the writes that were not flushed.
     const std::uint64_t lost_of_four = random.below(5);
     for (const auto& [sector, bytes] : replaced->second) {
       if (random.below(4) < lost_of_four) {

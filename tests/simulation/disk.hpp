@@ -15,17 +15,16 @@
 
 namespace cairn::sim {
 
-// A disk of the queue. Its files are real ones, of a file system in memory; when their bytes move
-// is the queue's affair: some sectors of a call at once, the rest at its end, calls in any order.
-// What a write replaced is kept until the next flush, so that a power cut can bring any part of it
-// back.
+// A simulated disk over real files in a file system in memory. The queue decides when bytes move:
+// some sectors of a call at once, the rest at its end, calls in any order. The disk keeps the bytes
+// that a write replaced until the next flush, so that a power cut can restore any part of them.
 class Disk final : public DiskIo {
  public:
   static constexpr std::uint64_t kSectorBytes = 512;
   struct Faults {
-    // Of so many calls one fails after it moved a part; 0: none.
+    // One in this many calls fails after it moved a part; 0: none.
     std::uint64_t fails_once_in = 0;
-    // Of so many writes one finds the disk full; 0: none.
+    // One in this many writes finds the disk full; 0: none.
     std::uint64_t full_once_in = 0;
   };
   explicit Disk(Queue& queue) : queue_(queue) {}
@@ -35,8 +34,8 @@ class Disk final : public DiskIo {
   void submit(DiskCall call, Done done) override;
   Result<> flush(int fd) override;
 
-  // What the folder holds if everything stops now, as a copy. Of calls under way any part is done;
-  // with a power cut any part of what was not flushed is undone.
+  // Copies the folder as it would be if everything stopped now. Any part of the calls under way is
+  // done. A power cut also undoes any part of the writes that were not flushed.
   struct Stop {
     std::filesystem::path from;
     std::filesystem::path to;

@@ -6,15 +6,15 @@
 
 namespace cairn::sim {
 
-// Where the files of runs lie: in memory where there is such a file system, where a flush costs
-// nothing.
+// The folder for files of runs: in memory if such a file system exists, since a flush is free
+// there.
 std::filesystem::path folder_for_runs();
 
-// Takes the indexes of the disk tiers below a folder away: checkpoints and logs. The headers of the
-// slots have to tell what lies there.
+// Removes the indexes of the disk tiers below a folder: checkpoints and logs. Only the headers of
+// the slots are left.
 void remove_index(const std::filesystem::path& folder);
 
-// A byte of a slot of each slot file below a folder goes wrong while nobody looks.
+// Damages one byte of a slot in each slot file below a folder.
 void rot_a_slot(const std::filesystem::path& folder, Random& random);
 
 }  // namespace cairn::sim

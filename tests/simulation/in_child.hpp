@@ -4,8 +4,8 @@
 
 namespace cairn::sim {
 
-// The same run in a process of its own: an invariant that breaks there ends it, and is a finding
-// with the words that it said.
+// Does the run in a separate process. A broken invariant ends that process and becomes a finding
+// with its message.
 RunOutcome run_in_child(const RunOptions& options);
 
 }  // namespace cairn::sim

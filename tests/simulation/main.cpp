@@ -1,5 +1,5 @@
-// cairn_simulation: run after run, each of another seed, until the time or the steps are over; what
-// is found is told with the fewest steps that show it. `./run simulate` starts it.
+// cairn_simulation makes runs with one seed after another until the time or the steps are over. It
+// prints a finding with the fewest steps that show it. `./run simulate` starts it.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,17 +17,17 @@ namespace {
 constexpr const char* kUsage =
     "usage: cairn_simulation [--seed N] [--steps N] [--minutes N] [--only A,B,...] [--tell]\n"
     "  --seed N      begin with the run of this seed (1); with --only that run alone\n"
-    "  --steps N     end after so many steps, over all runs; without --minutes 1000000\n"
-    "  --minutes N   end after so long\n"
-    "  --only A,B    only these steps of a run of --seed\n"
-    "  --tell        each step on stderr\n"
-    "What takes long says on stderr how far it is.\n";
+    "  --steps N     stop after N steps over all runs (1000000 without --minutes)\n"
+    "  --minutes N   stop after N minutes\n"
+    "  --only A,B    only these steps of the run of --seed\n"
+    "  --tell        print each step on stderr\n"
+    "Prints progress on stderr.\n";
 
-// Steps of one run: enough for several lives of the server, few enough to be left out one by one.
+// Steps of one run: enough for several runs of the server, few enough to leave out one by one.
 constexpr std::uint32_t kStepsOfARun = 2'000;
-// Runs that shrinking may take: some seconds.
+// The number of runs that shrinking may take: some seconds.
 constexpr std::uint32_t kTries = 400;
-// From one line of progress to the next, so that a minute in `./run test` says little.
+// Time between lines of progress, so that a minute in `./run test` prints few.
 constexpr double kProgressSeconds = 30;
 
 struct Arguments {
@@ -119,10 +119,11 @@ int run_all(const Arguments& arguments) {
     tell_shrunk(options, outcome);
     return 1;
   }
-  std::printf("%llu runs, %llu steps (%.0f a second), %llu events, %llu lives: nothing was found\n",
-              static_cast<unsigned long long>(seed - arguments.seed),
-              static_cast<unsigned long long>(steps), static_cast<double>(steps) / seconds(),
-              static_cast<unsigned long long>(events), static_cast<unsigned long long>(lives));
+  std::printf(
+      "%llu runs, %llu steps (%.0f per second), %llu events, %llu lives: nothing was found\n",
+      static_cast<unsigned long long>(seed - arguments.seed),
+      static_cast<unsigned long long>(steps), static_cast<double>(steps) / seconds(),
+      static_cast<unsigned long long>(events), static_cast<unsigned long long>(lives));
   return 0;
 }
 

@@ -44,13 +44,13 @@ void Queue::step_hardware_for(const char* waiter) {
   const auto next = std::ranges::find_if(
       events_, [](const auto& entry) { return entry.second.kind == Kind::hardware; });
   if (next != events_.end()) return run(next);
-  invariant_broken(waiter, "it waits, and no hardware would end the wait");
+  invariant_broken(waiter, "no hardware event will end this wait");
 }
 
 void Queue::step_for(const char* waiter) {
   if (step()) return;
-  // The waiter's stack is below this: there is no way back from here.
-  invariant_broken(waiter, "it waits, and nothing that would end the wait is under way");
+  // The waiter's stack lies below this frame, so this cannot return.
+  invariant_broken(waiter, "nothing under way will end this wait");
 }
 
 void Queue::advance(Duration time) {

@@ -13,7 +13,7 @@
 
 namespace cairn::sim {
 
-// The first thing that was not as it must be. A run ends with it.
+// The first violation that a run finds. It ends the run.
 class Finding {
  public:
   void report(std::string what) {
@@ -26,9 +26,9 @@ class Finding {
   std::string what_;
 };
 
-// All that will happen, in the order of a clock that jumps from one to the next. Whoever waits runs
-// what comes next meanwhile, on the same thread: so everything that may overlap on real threads may
-// be nested here, and nothing is left to chance but to the random numbers.
+// The future events. The clock jumps from one to the next. A waiter runs the next events on the
+// same thread, so calls that overlap on real threads are nested here. Only the random numbers
+// decide.
 class Queue final : public Clock {
  public:
   explicit Queue(Finding& finding) : finding_(finding), random_(0) {}
@@ -36,23 +36,23 @@ class Queue final : public Clock {
   TimePoint now() const override { return now_; }
   std::int64_t unix_ms() const override;
 
-  // What is decided from here on follows from the seed.
+  // All later decisions follow from the seed.
   void reseed(std::uint64_t seed) { random_ = Random(seed); }
   Random& random() { return random_; }
   Finding& finding() { return finding_; }
 
   using Event = UniqueFunction<void()>;
-  // Of hardware, which goes on whoever waits for it; else work of the program.
+  // Hardware events run during any wait; the others are work of the program.
   enum class Kind : std::uint8_t { work, hardware };
   void after(Duration delay, Event event, Kind kind = Kind::work);
   // How long hardware or another thread takes: mostly microseconds, sometimes far longer.
   Duration some_delay();
   bool empty() const { return events_.empty(); }
-  // Runs what comes next. False where there is nothing.
+  // Runs the next event. Returns false if there is none.
   bool step();
-  // The same, and aborts where nothing would ever end the wait.
+  // The same, but aborts if there is none, since nothing would end the wait.
   void step_for(const char* waiter);
-  // The same of hardware alone: for who waits with a lock held.
+  // The same with hardware events only, for a waiter that holds a lock.
   void step_hardware_for(const char* waiter);
   void advance(Duration time);
   void drain();
@@ -71,13 +71,13 @@ class Queue final : public Clock {
     Event event;
     Kind kind = Kind::work;
   };
-  using Events = std::map<std::pair<TimePoint, std::uint64_t>, Entry>;  // of equal times by age
+  using Events = std::map<std::pair<TimePoint, std::uint64_t>, Entry>;  // equal times: by age
   void run(Events::iterator next);
 
   Events events_;
 };
 
-// Tasks of the queue, so many under way at a time. A task that waits holds its worker.
+// An executor whose tasks run as events, at most one per worker. A waiting task keeps its worker.
 class QueuedTasks final : public Executor {
  public:
   struct Options {

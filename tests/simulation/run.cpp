@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How a life of the server ends.
+// How a run of the server ends.
 enum class End : std::uint8_t { stop, kill, kill_without_index, power_cut };
 
 class Run {
@@ -52,7 +52,7 @@ class Run {
   }
 
  private:
-  static constexpr std::size_t kRare = 17;  // things that happen seldom
+  static constexpr std::size_t kRare = 17;  // number of rare actions
 
   void do_step(std::uint32_t step) {
     Random random(Random::mixed(options_.seed * 0x9E3779B97F4A7C15u + step));
@@ -63,7 +63,7 @@ class Run {
                    static_cast<long long>(queue_.now().time_since_epoch().count() / 1000), name);
     }
     oracle_.look();
-    // Few at a time: what clients begin piles up, and overlaps.
+    // Runs few events per step, so that the clients' calls pile up and overlap.
     std::uint64_t events = random.once_in(2) ? random.below(3) : 0;
     while (events-- > 0 && queue_.step()) {
     }
@@ -96,7 +96,7 @@ class Run {
         {"onboard", 6, &Clients::onboard},
         {"cancel", 2, &Clients::cancel},
     };
-    constexpr std::uint32_t kSeldom = 3'000;  // of which what follows has one each
+    constexpr std::uint32_t kSeldom = 3'000;  // each rare action happens once in this many steps
     const std::uint64_t seldom = random.below(kSeldom);
     if (seldom < kRare) return rare(seldom, random);
     if (seldom < 200) {
@@ -120,7 +120,7 @@ class Run {
     return "nothing";
   }
 
-  // What happens seldom: each once in so many steps.
+  // Does a rare action, each once in kSeldom steps.
   const char* rare(std::uint64_t which, Random& random) {
     struct Rare {
       const char* name;
@@ -131,19 +131,19 @@ class Run {
         {"stop", &Run::stop},
         {"kill", &Run::kill},
         {"kill", &Run::kill},
-        {"kill, and the index is lost", &Run::kill_without_index},
+        {"kill, lose the index", &Run::kill_without_index},
         {"power cut", &Run::cut_power},
         {"power cut", &Run::cut_power},
-        {"end at a place that the code names", &Run::end_at_place},
-        {"end at a place that the code names", &Run::end_at_place},
+        {"end at a failpoint", &Run::end_at_place},
+        {"end at a failpoint", &Run::end_at_place},
         {"rest", &Run::rest_now},
-        {"another size", &Run::resize},
-        {"another cache of the name", &Run::make_anew},
+        {"resize", &Run::resize},
+        {"recreate the cache", &Run::make_anew},
         {"checkpoint", &Run::checkpoint},
         {"checkpoint", &Run::checkpoint},
         {"checkpoint", &Run::checkpoint},
         {"rot", &Run::rot},
-        {"loss of the device", &Run::lose_device},
+        {"lose the device", &Run::lose_device},
     }};
     (this->*kActs[which].act)(random);
     return kActs[which].name;
@@ -160,7 +160,7 @@ class Run {
   void rest_now(Random&) { rest(); }
   void checkpoint(Random&) { world_->manager().checkpoint(); }
   void make_anew(Random&) {
-    // A device that is lost has no memory for it.
+    // A lost device has no memory for the new cache.
     if (world_->device().lost()) return;
     config_ = setup_.config;
     is_between_caches_ = true;
@@ -185,14 +185,14 @@ class Run {
                      .failpoint = [this](std::string_view place) { failpoint(place); }});
   }
 
-  // A server that stops by itself ends what its clients began; one that is killed does not, and
-  // what its last moments would have done is done to files that nobody looks at any more.
+  // A server that stops by itself ends its clients' calls. A killed one does not: its last calls
+  // only change files that are not read any more.
   struct Stopped {
     End how = End::stop;
     std::set<KeyNumber> on_disk = {};
     std::set<KeyNumber> durable = {};
-    std::set<KeyNumber> beyond_doubt = {};   // on disk, by index and header
-    std::optional<CacheConfig> config = {};  // as it was remembered then
+    std::set<KeyNumber> beyond_doubt = {};   // on disk, in both index and headers
+    std::optional<CacheConfig> config = {};  // as remembered at that moment
   };
 
   void end_life(End how) {
@@ -211,8 +211,8 @@ class Run {
     world_->disk().stop({.from = here(), .to = next(), .power_cut = how == End::power_cut});
   }
 
-  // An image that is taken while a cache is dropped has it or not: nothing is known of the next
-  // life.
+  // An image taken while a cache is dropped may contain it or not. The next run could not be
+  // checked, so this takes none.
   void failpoint(std::string_view place) {
     if (is_between_caches_) return;
     if (place == "checkpoint.begun") {
@@ -223,7 +223,7 @@ class Run {
       stopped_ = Stopped{};
       take_image(stop_as_);
     }
-    // One that ends after the image of a kill was taken flushed nothing of it.
+    // A checkpoint that ends after the image of a kill was taken flushed nothing in the image.
     const bool is_of_image = stopped_ && stopped_->how != End::stop;
     if (place == "checkpoint.ended" && !is_of_image) {
       oracle_.checkpoint_ended(world_ && failures_ == world_->disk().failures());
@@ -233,7 +233,7 @@ class Run {
   void begin_after(Stopped stopped) {
     stop_at_ = 0;
     if (stopped.how == End::stop) {
-      // Who waits for room would still get it.
+      // Ends the clients first: those that wait for room would still get it.
       world_->end_clients();
       oracle_.look();
       stopped.on_disk = oracle_.all_in(Tier::disk);
@@ -250,7 +250,7 @@ class Run {
     if (stopped.how == End::kill_without_index) remove_index(here());
     const bool keeps_index = stopped.how == End::stop || stopped.how == End::kill;
     const bool shrank = std::exchange(shrank_, false);
-    // What a tier that grows again gets begins anew.
+    // After a tier shrank and grew again, generations restart.
     oracle_.forget_handles(!keeps_index || shrank);
     if (!keeps_index) oracle_.forget_ends();
     begin_life();
@@ -258,7 +258,7 @@ class Run {
     oracle_.look();
     oracle_.forget_absent();
     const std::set<KeyNumber> after = oracle_.all_in(Tier::disk);
-    // A tier that shrank may have kept more, for those who held it.
+    // A tier that shrank may have kept more blocks, since leases held them.
     if (keeps_index &&
         (shrank ? !std::ranges::includes(stopped.on_disk, after) : after != stopped.on_disk)) {
       finding_.report(
@@ -266,9 +266,9 @@ class Run {
           ", not " + std::to_string(stopped.on_disk.size()));
     }
     if (setup_.faulty) return;
-    // Copies that a resize moves to other slots are not flushed before the old ones go.
+    // A resize moves copies to other slots and does not flush them before it removes the old ones.
     world_->check_all_bytes(shrank ? std::set<KeyNumber>() : what_must_be_there(stopped));
-    // Not before the next checkpoint: the cut took what had come since the last.
+    // Nothing is durable before the next checkpoint: the cut lost what came since the last one.
     if (stopped.how != End::power_cut) return;
     oracle_.nothing_is_durable();
     oracle_.doubt_all_but(stopped.durable);
@@ -313,11 +313,11 @@ class Run {
     if (setup_.faulty) rot_a_slot(here(), random);
   }
 
-  // Everybody lets go, and everything that is under way ends.
+  // Clients release everything, and everything under way ends.
   void rest() {
     world_->clients().let_go();
     queue_.drain();
-    // Answers may have brought leases and readers.
+    // The calls that ended may have returned leases and readers.
     world_->clients().let_go();
     world_->manager().tick();
     queue_.drain();
@@ -340,7 +340,7 @@ class Run {
   bool folder_ = false;
   std::unique_ptr<World> world_;
   std::optional<Stopped> stopped_;
-  bool shrank_ = false;  // the disk tier, maybe, in this life
+  bool shrank_ = false;  // the disk tier may have shrunk in this run of the server
   bool is_between_caches_ = false;
   std::uint64_t stop_at_ = 0;
   End stop_as_ = End::kill;

@@ -15,7 +15,7 @@ class Random {
   }
   // 0 to bound - 1. REQUIRES: bound is not 0.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
-  // Once in so many.
+  // True once in `times` calls on average.
   bool once_in(std::uint64_t times) { return below(times) == 0; }
 
   static std::uint64_t mixed(std::uint64_t value) {

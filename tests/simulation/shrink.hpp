@@ -6,9 +6,9 @@
 
 namespace cairn::sim {
 
-// The fewest steps found, in their order, with which it still fails: leaves out halves, quarters
-// and so on for as long as that helps (delta debugging, Zeller 1999). `fails` is asked `tries`
-// times at most. REQUIRES: it fails with all of the steps.
+// The fewest steps found, in order, that still fail. Leaves out halves, quarters and so on while
+// that helps (delta debugging, Zeller 1999). Calls `fails` at most `tries` times. REQUIRES: all
+// steps together fail.
 using Steps = std::vector<std::uint32_t>;
 Steps shrink(Steps steps, std::uint32_t tries, const std::function<bool(const Steps&)>& fails);
 

@@ -17,7 +17,7 @@ std::string text_of(const BlockKey& key) {
 Oracle::Oracle(Finding& finding, Shape shape, bool tell)
     : finding_(finding), shape_(shape), tell_(tell) {
   for (KeyNumber key = 0; key < keys(); ++key) {
-    // Of every length there is.
+    // Keys of every allowed length.
     names_.push_back(testing::key(key, 8 + key % 57));
     numbers_.emplace(text_of(names_.back()), key);
     bytes_.push_back(is_zeros(key) ? testing::Bytes(shape.block_bytes)
@@ -37,7 +37,7 @@ void Oracle::committed(KeyNumber key, TimePoint asked_at) {
 }
 
 bool Oracle::must_be_found(KeyNumber key, TimePoint now) const {
-  // On disk ends are kept in whole milliseconds.
+  // The disk tier stores times of expiry in whole milliseconds.
   constexpr std::chrono::milliseconds kRounding{2};
   return present(key) && (!ttl_ms(key) || now + kRounding < ends_[key]);
 }
@@ -59,7 +59,7 @@ void Oracle::check(KeyNumber key, std::span<const iovec> found, const char* wher
   for (const iovec& part : found) {
     if (at + part.iov_len > expected.size() ||
         std::memcmp(part.iov_base, expected.data() + at, part.iov_len) != 0) {
-      return finding_.report(text(key) + " has another's bytes: " + where);
+      return finding_.report(text(key) + " has another key's bytes: " + where);
     }
     at += part.iov_len;
   }
@@ -90,13 +90,13 @@ void Oracle::take(const BlockEvent& event) {
   if (event.kind == BlockEventKind::cleared) {
     for (KeyNumber key = 0; key < keys(); ++key) {
       const bool left = event.tier ? present_in(key, *tier_of(*event.tier)) : present(key);
-      if (left) finding_.report(text(key) + " is there after a tier was told to be empty");
+      if (left) finding_.report(text(key) + " is there after a tier was reported empty");
     }
     return;
   }
   const Tier tier = *tier_of(*event.tier);
   const auto at = numbers_.find(text_of(*event.key));
-  if (at == numbers_.end()) return finding_.report("an event names a key that nobody stored");
+  if (at == numbers_.end()) return finding_.report("an event names an unknown key");
   if (tell_) {
     std::fprintf(stderr, "  %s %s %s\n", text(at->second).c_str(),
                  std::string(to_string(event.kind)).c_str(), std::string(to_string(tier)).c_str());
@@ -104,7 +104,8 @@ void Oracle::take(const BlockEvent& event) {
   bool& there = where_[at->second][index_of(tier)];
   const bool stored = event.kind == BlockEventKind::stored;
   if (there == stored) {
-    finding_.report(text(at->second) + (stored ? " comes twice to " : " goes twice from ") +
+    finding_.report(text(at->second) +
+                    (stored ? " is stored twice in " : " is removed twice from ") +
                     std::string(to_string(tier)));
   }
   if (!stored && is_reached(at->second)) {
@@ -116,7 +117,7 @@ void Oracle::take(const BlockEvent& event) {
     }
   }
   there = stored;
-  // Whose it is now, and until when, is told by who committed it.
+  // committed() sets the time of expiry.
   if (stored) return;
   if (!present(at->second)) ends_[at->second] = {};
   const KeyNumber next = at->second + 1;

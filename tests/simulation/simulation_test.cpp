@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(Shrink, LeavesTheStepsThatItTakes) {
+TEST(Shrink, KeepsOnlyTheNeededSteps) {
   Steps all(1'000);
   for (std::uint32_t i = 0; i < all.size(); ++i) all[i] = i;
   const auto needs_three = [](const Steps& steps) {
@@ -21,7 +21,7 @@ TEST(Shrink, LeavesTheStepsThatItTakes) {
   EXPECT_THAT(shrink(all, 1'000, needs_three), ElementsAre(17, 18, 900));
 }
 
-TEST(Shrink, EndsWithItsTries) {
+TEST(Shrink, StopsAfterItsTries) {
   std::uint32_t asked = 0;
   const Steps left = shrink({1, 2, 3, 4}, 3, [&](const Steps&) {
     ++asked;
@@ -31,7 +31,7 @@ TEST(Shrink, EndsWithItsTries) {
   EXPECT_THAT(left, ElementsAre(1, 2, 3, 4));
 }
 
-TEST(Simulation, TheSameSeedIsTheSameRun) {
+TEST(Simulation, SameSeedGivesTheSameRun) {
   const RunOptions options{.seed = 4};
   const RunOutcome once = run(options);
   const RunOutcome again = run(options);
@@ -40,7 +40,7 @@ TEST(Simulation, TheSameSeedIsTheSameRun) {
   EXPECT_NE(run({.seed = 5}).fingerprint, once.fingerprint);
 }
 
-// The seeds of every test run are the same ones; `./run simulate` goes on with others.
+// Every test run uses the same seeds; `./run simulate` tries others.
 class Seeds : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(Seeds, FindNothing) {

@@ -13,7 +13,7 @@ Setup::Setup(std::uint64_t seed) {
   };
   config.name = "simulated";
   config.shape = testing::small_shape();
-  // In pieces smaller than a sector, and in pieces of some pages.
+  // Either pieces smaller than a sector, or pieces of several pages.
   if (random.once_in(3)) config.shape.inner_dim = 512;
   if (!random.once_in(3)) config.tiers[index_of(Tier::device)] = blocks(6, 10);
   config.tiers[index_of(Tier::pinned)] = blocks(6, 14);
@@ -130,11 +130,11 @@ void World::check_evictions() {
     const bool offloads = parts_.config.offload == OffloadMode::on_evict && tier != Tier::disk;
     if (cut[i] && others == 0 && same_size && !offloads) {
       parts_.oracle.finding().report("a block was evicted from " + std::string(to_string(tier)) +
-                                     " before one that follows it");
+                                     " before its child");
     }
     const auto before = std::exchange(unheld_before_[i], unheld(tier));
-    // Of one that goes down a tier it was decided before, and of one that makes room where the tier
-    // shrinks the tier's pressure decides.
+    // Skips offloads, which were decided earlier, and a tier that shrinks, where its pressure
+    // decides.
     const bool went_for_room =
         now.tiers[i].evictions[static_cast<std::size_t>(EvictionReason::capacity)] >
         before_.tiers[i].evictions[static_cast<std::size_t>(EvictionReason::capacity)];
@@ -147,8 +147,7 @@ void World::check_evictions() {
       }
       parts_.oracle.finding().report(parts_.oracle.text(key) + " stays in " +
                                      std::string(to_string(tier)) +
-                                     ", where no match reaches it, while one that a match finds "
-                                     "was evicted");
+                                     ", unreachable, while a reachable block was evicted");
     }
   }
   before_ = now;
@@ -176,7 +175,7 @@ void World::check_at_rest() {
     if (!good) finding.report("at rest: " + what);
   };
   const CacheStats stats = cache_->stats();
-  expect(clients_->waiting() == 0, std::to_string(clients_->waiting()) + " answers have not come");
+  expect(clients_->waiting() == 0, std::to_string(clients_->waiting()) + " calls have not ended");
   expect(stats.leases == 0, std::to_string(stats.leases) + " leases are left");
   for (const Tier tier : kTiers) {
     const TierStats& of = stats.tiers[index_of(tier)];
@@ -189,20 +188,21 @@ void World::check_at_rest() {
     expect(count(SlotState::free) + count(SlotState::evictable) == of.capacity_blocks,
            "the slots of " + name + " do not add up");
     expect(count(SlotState::evictable) == parts_.oracle.count_in(tier),
-           name + " holds another number of keys than was told");
+           name + " holds another number of keys than the events reported");
     for (const Tier to : kTiers) {
       expect(stats.routes[index_of(tier)][index_of(to)].in_flight_blocks == 0,
              "blocks are on their way from " + name);
     }
   }
   const TransferSchedulerStats scheduler = scheduler_->stats();
-  expect(scheduler.queued == 0 && scheduler.running == 0, "the engine has jobs");
+  expect(scheduler.queued == 0 && scheduler.running == 0, "the scheduler has jobs");
   expect(scheduler.submitted == scheduler.done + scheduler.failed + scheduler.cancelled,
-         "the engine's counts do not add up");
+         "the scheduler's counts do not add up");
   for (const auto& list : {scheduler_->allocators(), manager_->allocators()}) {
     for (const NamedAllocator& allocator : list) {
       if (allocator.allocator.ends_with("staging")) {
-        expect(allocator.now.allocated_bytes == 0, std::string(allocator.allocator) + " is lent");
+        expect(allocator.now.allocated_bytes == 0,
+               std::string(allocator.allocator) + " is still lent");
       }
     }
   }
@@ -220,7 +220,8 @@ void World::check_all_bytes(const std::set<KeyNumber>& must) {
     }
     auto reader = cache_->peek(oracle.name(key));
     if (reader ? !oracle.present(key) : oracle.must_be_found(key, parts_.queue.now())) {
-      return oracle.finding().report(oracle.text(key) + " is there, or is not");
+      return oracle.finding().report(oracle.text(key) +
+                                     " is readable but not present, or the reverse");
     }
     if (!reader) continue;
     const auto ended = std::make_shared<bool>(false);

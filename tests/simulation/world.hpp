@@ -14,7 +14,7 @@
 
 namespace cairn::sim {
 
-// What a run has from its beginning to its end.
+// The settings of a run, fixed from beginning to end.
 struct Setup {
   explicit Setup(std::uint64_t seed);
   CacheConfig config;
@@ -25,20 +25,20 @@ struct Setup {
   Disk::Faults faults;
 };
 
-// One life of a server: simulated device and disk, and all that is real above them.
+// One run of a server: a simulated device and disk, and the real code above them.
 class World {
  public:
   struct Parts {
     Queue& queue;
     Oracle& oracle;
     const Setup& setup;
-    CacheConfig config;  // what the setup's is by now
+    CacheConfig config;  // the setup's, with later changes
     std::filesystem::path folder;
-    // Told of the places of BlockManagerOptions::failpoint.
+    // Called at each place of BlockManagerOptions::failpoint.
     std::function<void(std::string_view)> failpoint;
   };
   explicit World(Parts parts);
-  // As a server stops.
+  // Stops as a server does.
   ~World();
 
   Device& device() { return device_; }
@@ -47,15 +47,15 @@ class World {
   Cache& cache() { return *cache_; }
   Clients& clients() { return *clients_; }
   void end_clients();
-  // The cache is removed under its clients, and there is an empty one of its name.
+  // Removes the cache under its clients and creates an empty one with its name.
   void make_anew(const CacheConfig& config);
   bool started() const { return cache_ != nullptr; }
-  // What went for want of room since the last call went from the tail. Where nothing is offloaded:
-  // what leaves for a lower tier leaves when its copy is there, in any order.
+  // Checks that evictions for room since the last call began at the tail. Skips tiers that offload:
+  // their blocks leave when their copies have arrived, in any order.
   void check_evictions();
-  // Nobody uses anything, nothing is under way: whether all counts say so.
+  // Checks that all counts are at rest. REQUIRES: no call is under way.
   void check_at_rest();
-  // Of each key that is there, by who reads it. `must`: those that have to be readable.
+  // Reads each present key and checks its bytes. The keys in `must` must be readable.
   void check_all_bytes(const std::set<KeyNumber>& must);
 
  private:
@@ -70,7 +70,7 @@ class World {
   std::shared_ptr<Cache> cache_;
   std::unique_ptr<Clients> clients_;
   CacheStats before_ = {};  // the last check_evictions()
-  // Blocks that nobody held then, and the lives of their slots.
+  // The blocks that were not held then, and the generations of their slots.
   using Unheld = std::map<KeyNumber, std::uint64_t>;
   Unheld unheld(Tier tier) const;
   std::array<Unheld, kNumTiers> unheld_before_;
