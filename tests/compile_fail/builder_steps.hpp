@@ -1,7 +1,7 @@
 #pragma once
 
-// What every snippet here has at hand. A snippet's first line says what the compiler must answer,
-// as a regular expression that g++ and clang++ both match.
+// Every snippet includes this. A snippet's first line gives the compiler's message, as a regular
+// expression that matches for g++ and clang++.
 
 #include "layouts/builder.hpp"
 

@@ -1,12 +1,12 @@
-# Runs `TOOL;arguments;SNIPPET` and compares its end with what the snippet asks for:
+# Runs `TOOL;arguments;SNIPPET` and compares its result with the one that the snippet expects:
 #   cmake -DCOMMAND=... -DSNIPPET=file [-DEXPECT=regex] -P check_snippet.cmake
-# With EXPECT (or a first line `// EXPECT: regex`) the tool must fail and say so; else it must succeed.
+# With EXPECT (or a first line `// EXPECT: regex`) the tool must fail with that message; otherwise it must succeed.
 file(STRINGS ${SNIPPET} lines LIMIT_COUNT 1)
 if(NOT EXPECT AND lines MATCHES "^// EXPECT: (.*)$")
   set(EXPECT "${CMAKE_MATCH_1}")
 endif()
 
-# Plain quotes in the messages, whatever the language of the machine.
+# Plain quotes in the messages, for any language of the machine.
 set(ENV{LC_ALL} C)
 execute_process(COMMAND ${COMMAND} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 

@@ -1,4 +1,5 @@
-// The same snippets in the right order: they must compile, or the others fail for another reason.
+// The same snippets in the right order. They must compile; otherwise the others fail for another
+// reason.
 #include "tests/compile_fail/builder_steps.hpp"
 
 using namespace cairn;

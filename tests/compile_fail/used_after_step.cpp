@@ -1,4 +1,4 @@
-// Compiles, and clang-tidy finds that a step is taken twice.
+// Compiles, but clang-tidy finds that a step is used twice.
 #include "tests/compile_fail/builder_steps.hpp"
 
 using namespace cairn;

@@ -1,4 +1,4 @@
-// Every form of a copy moves the same bytes, whatever the sizes, addresses and kinds of memory.
+// Every form of a copy moves the same bytes, for all sizes, addresses and kinds of memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Bytes varied_bytes(std::size_t count, std::uint32_t seed) {
   return bytes;
 }
 
-// A copy of one call, by offsets from the two sides' beginnings.
+// One copy of a call, by offsets into both sides.
 struct Piece {
   std::uint64_t destination = 0;
   std::uint64_t source = 0;
@@ -37,7 +37,7 @@ constexpr Route kRoutes[] = {
     {StorageKind::device, StorageKind::device}, {StorageKind::pinned, StorageKind::pinned},
     {StorageKind::system, StorageKind::device}, {StorageKind::unified, StorageKind::device},
     {StorageKind::device, StorageKind::unified}};
-// Those that all forms have a way of their own for.
+// The routes on which every form differs.
 constexpr std::span kDirectRoutes = std::span(kRoutes).first(3);
 
 class CopyFormTest : public RuntimeTest {
@@ -62,7 +62,8 @@ class CopyFormTest : public RuntimeTest {
     stream_->record().value()->wait().value();
   }
 
-  // Moves the pieces in each form on each route; the destination holds them and is else untouched.
+  // Moves the pieces in each form on each route. Then the destination holds the pieces and is
+  // otherwise untouched.
   void expect_moved(const std::vector<Piece>& pieces, std::uint64_t size_bytes,
                     std::span<const Route> routes = kRoutes) {
     const Bytes bytes = varied_bytes(size_bytes, 1);
@@ -113,7 +114,7 @@ TEST_P(CopyFormTest, MovesPiecesOfAnySizeAtAnyAddress) {
   expect_moved(pieces, std::max(destination, source) + 1);
 }
 
-// What is done where both sides are as far from a multiple of 16, or 8, 4, 2, or of none.
+// Covers all alignments that both sides share: 16, 8, 4, 2 and 1 bytes.
 TEST_P(CopyFormTest, MovesEveryDistanceBetweenAddresses) {
   std::vector<Piece> pieces;
   for (std::uint64_t distance = 0; distance < 17; ++distance) {
@@ -125,8 +126,8 @@ TEST_P(CopyFormTest, MovesEveryDistanceBetweenAddresses) {
   expect_moved(pieces, 1100 * pieces.size() + 64);
 }
 
-// Blocks of 5 layers, keys and values, between one run each and regions of the layers, with the
-// blocks outside or inside of keys and values, in and out of order.
+// Blocks of 5 layers, keys and values, move between contiguous blocks and separate layers. Blocks
+// lie outside or inside of keys and values, in order or shuffled.
 TEST_P(CopyFormTest, MovesBetweenLayersAndBlocks) {
   constexpr std::uint64_t kLayers = 5;
   constexpr std::uint64_t kBlocks = 12;
@@ -166,7 +167,7 @@ TEST_P(CopyFormTest, MovesMorePiecesThanOneCallTakes) {
   expect_moved(pieces, 1500 * 32, kDirectRoutes);
 }
 
-TEST_P(CopyFormTest, RunsInTheOrderOfIssueWhateverTheForm) {
+TEST_P(CopyFormTest, RunsInIssueOrderForAnyForms) {
   constexpr std::uint64_t kBytes = 4096;
   const Bytes bytes = varied_bytes(kBytes, 4);
   const std::size_t hops = std::size(kCopyForms) * 20;
@@ -175,7 +176,7 @@ TEST_P(CopyFormTest, RunsInTheOrderOfIssueWhateverTheForm) {
   for (std::size_t i = 0; i < hops; ++i) {
     std::vector<MemoryCopy> copies;
     for (std::uint64_t at = 0; at < kBytes; at += 512) {
-      // Every second piece first, so that neighbours are not merged.
+      // Alternates between the two halves, so that adjacent pieces are not merged.
       const std::uint64_t from = at % 1024 == 0 ? at / 2 : kBytes / 2 + (at - 512) / 2;
       copies.push_back({row.data() + kBytes * (i + 1) + from, row.data() + kBytes * i + from, 512});
     }

@@ -1,6 +1,6 @@
-// Every call of libcudart fails once, in turn, while an engine's device memory, opened by a handle
-// of CUDA IPC and by a descriptor, is loaded and stored: no wrong byte, no leak, no hang, errors by
-// name, and what comes next works, or the device is lost by name.
+// Every call of libcudart fails once, in turn, while an engine's device memory is loaded and
+// stored. The memory is opened by a CUDA IPC handle or by a descriptor. No wrong byte, no leak, no
+// hang; errors name the call. The next operations work, or return that the device is lost.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,13 +27,13 @@ constexpr std::uint32_t kAgentBlocks = 16;
 constexpr std::uint64_t kLayerBytes = kAgentBlocks * 32;  // of small_shape()
 constexpr std::uint64_t kUnitBytes = 2 << 20;             // of memory behind a descriptor
 
-// The handle of memory that another process has: CUDA opens none in the process that made it.
+// The handle of another process's memory: CUDA opens no handle in the process that made it.
 cudaIpcMemHandle_t& engines_handle() {
   static cudaIpcMemHandle_t handle{};
   return handle;
 }
 
-// The other process: has memory, tells its handle, and stays until this one ends.
+// The other process: allocates memory, sends its handle, and stays until this process ends.
 [[noreturn]] void be_the_engine(int tell) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   void* memory = nullptr;
@@ -57,13 +57,13 @@ EngineMemoryConfig engine_memory_of(const std::string& name, const ExportedMemor
   return config;
 }
 
-// An engine's life: it registers, has blocks of each tier copied to its memory, and stores what it
-// has under other keys.
+// An engine's life: it registers, loads blocks of each tier into its memory, and stores them under
+// other keys.
 class EngineLife {
  public:
   EngineLife(Rig& rig, std::shared_ptr<Cache> cache) : rig_(rig), cache_(std::move(cache)) {}
 
-  // Keys by 1,000 apart, so that two lives share none.
+  // Callers use `first` 1,000 apart, so that two lives share no keys.
   void run(const EngineMemoryConfig& config, std::uint64_t first) {
     first_ = first;
     const auto put = rig_.manager->engine_memories().put(config, {.lease_ms = 1000});
@@ -81,7 +81,7 @@ class EngineLife {
     if (!result) errors_.push_back(result.error());
     return result.has_value();
   }
-  // What failed; nothing where it was not begun.
+  // Waits for the transfer and notes its failures. nullopt if it did not start.
   std::optional<TransferStatus> ended(const Result<TransferId>& id) {
     if (!note(id)) return std::nullopt;
     rig_.scheduler->wait_idle();
@@ -95,7 +95,7 @@ class EngineLife {
                                [&](const auto& failure) { return failure.key == name; });
   }
 
-  // The agent's blocks that hold what they ought to, as far as is told.
+  // Returns the engine's blocks that were loaded without a reported failure.
   std::vector<std::uint32_t> load(const std::string& name) {
     std::vector<BlockKey> asked;
     std::vector<std::uint32_t> blocks;
@@ -115,7 +115,8 @@ class EngineLife {
     std::erase_if(blocks, [&](std::uint32_t i) { return has_failed(*status, asked[i]); });
     return blocks;
   }
-  // They are read through the cache: the CPU does not reach them.
+  // Stores the blocks, then reads them through the cache: the CPU does not reach the engine's
+  // memory.
   void store(const std::string& name, const std::vector<std::uint32_t>& blocks, Tier tier) {
     if (blocks.empty()) return;
     const std::uint64_t at = first_ + 100 * (1 + index_of(tier));
@@ -151,7 +152,8 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
     fake_->reset(1);
   }
 
-  // For every n, until the engine's life makes fewer calls; how many it makes.
+  // Fails the n-th call for every n, until the engine's life makes fewer calls. Returns the number
+  // of failed calls.
   std::uint64_t fail_each(const std::string& call, cudaError_t error) {
     std::uint64_t made = 0;
     for (CudaFault fault{call, 1, error};; fault.n = fault.next({.after = 32, .part = 8})) {
@@ -165,7 +167,7 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
   }
 
  private:
-  // True where the call was made so often that the fault happened.
+  // Returns true if enough calls were made for the fault to happen.
   bool run(const CudaFault& fault) {
     fake_->reset(fault.n);
     fake_->fail(fault.call, fault.n, fault.error);
@@ -188,7 +190,7 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
     auto runtime = make_cuda_runtime(CudaRuntimeOptions{.register_piece_bytes = 16 << 20});
     if (!runtime) return errors.push_back(runtime.error());
     Rig rig({.runtime = std::move(*runtime)});
-    // Without device 0 there is nothing of the engine's to open.
+    // Without device 0 the engine's memory cannot be opened.
     if (!rig.runtime->left_out().empty()) {
       return errors.push_back(Error{ErrorCode::device_error, rig.runtime->left_out()[0].why});
     }
@@ -215,8 +217,8 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(rig.manager->engine_memories().stats().engine_memories, 0u);
   }
 
-  // After the fault: the same engine registers, loads and stores; or, where the device is lost, is
-  // refused by that name, and what needs no device works.
+  // After the fault, the same engine registers, loads and stores. If the device is lost, its
+  // registration returns that, and work without a device succeeds.
   void goes_on(Rig& rig, const std::shared_ptr<Cache>& cache, bool sticky) {
     EXPECT_TRUE(sticky || !rig.runtime->lost());
     rig.clock.advance_ms(60'000);
@@ -248,11 +250,11 @@ class CudaAgentFaults : public ::testing::TestWithParam<const char*> {
   const std::optional<fakes::FakeCudart> fake_ = fakes::FakeCudart::loaded();
 };
 
-TEST_P(CudaAgentFaults, SpoilNothingAndAreNamed) {
+TEST_P(CudaAgentFaults, CauseNoWrongByteAndAreNamed) {
   EXPECT_GT(fail_each(GetParam(), cudaErrorInvalidValue), 0u);
 }
 
-TEST_P(CudaAgentFaults, ThatStayLoseTheDeviceOnly) {
+TEST_P(CudaAgentFaults, LoseOnlyTheDeviceIfSticky) {
   EXPECT_GT(fail_each(GetParam(), cudaErrorECCUncorrectable), 0u);
 }
 
@@ -271,22 +273,22 @@ INSTANTIATE_TEST_SUITE_P(
         "cuMemAddressFree", "cuMemRelease"),
     [](const auto& tested) { return std::string(tested.param); });
 
-TEST_F(CudaAgentFaults, OfWorkLoseTheDeviceOnly) {
+TEST_F(CudaAgentFaults, LoseOnlyTheDeviceIfWorkFails) {
   EXPECT_GT(fail_each("work", cudaErrorIllegalAddress), 0u);
 }
 
 }  // namespace
 
-// Before any thread is there. False where there is no CUDA that answers: the tests say so.
+// Call before any thread starts. Returns false if no CUDA answers; the tests then fail.
 bool start_engine() {
   std::array<int, 2> pipe{};
   if (::pipe(pipe.data()) != 0) return false;
   if (::fork() == 0) be_the_engine(pipe[1]);
   ::close(pipe[1]);
-  const bool told =
+  const bool received =
       ::read(pipe[0], &engines_handle(), sizeof engines_handle()) == sizeof engines_handle();
   ::close(pipe[0]);
-  return told;
+  return received;
 }
 
 }  // namespace cairn::testing

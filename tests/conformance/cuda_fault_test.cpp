@@ -1,5 +1,5 @@
-// Every call that the CUDA runtime makes of libcudart fails once, in turn, under a small workload:
-// no wrong byte, no leak, no hang, and an error that names the call.
+// Every call of libcudart fails once, in turn, under a small workload: no wrong byte, no leak, no
+// hang, and an error that names the call.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,11 +23,11 @@ constexpr std::byte kUntouched{0xEE};
 
 using Bytes = std::vector<std::byte>;
 
-// What came of one run of the workload.
+// The outcome of one run of the workload.
 struct Outcome {
   std::optional<Error> error;
   std::optional<std::string> lost;
-  Bytes arrived;  // as it was when nothing moved any more
+  Bytes arrived;  // after all work has ended
 };
 
 Bytes random_bytes() {
@@ -37,7 +37,7 @@ Bytes random_bytes() {
   return bytes;
 }
 
-// Pieces of an odd size that are neighbours on neither side and cross registrations.
+// Pieces of an odd size, adjacent on neither side, that cross registrations.
 std::vector<MemoryCopy> shuffled(std::byte* destination, const std::byte* source) {
   constexpr std::uint64_t kOdd = 20'011;
   std::vector<MemoryCopy> pieces;
@@ -87,7 +87,7 @@ Result<> move_through(Machine& machine) {
   CAIRN_TRY((*in)->prefetch(machine.unified.view(), 1));
   const MemoryCopy home{machine.unified.data(), machine.second.data(), kBytes};
   CAIRN_TRY((*in)->copy({&home, 1}));
-  // One half through unified memory, the other straight.
+  // One half goes through unified memory, the other directly.
   const MemoryCopy through{machine.back.data(), machine.unified.data(), kBytes / 2};
   CAIRN_TRY((*in)->copy({&through, 1}));
   const MemoryCopy straight{machine.back.data() + kBytes / 2, machine.second.data() + kBytes / 2,
@@ -98,9 +98,8 @@ Result<> move_through(Machine& machine) {
   return (*done)->wait();
 }
 
-// Device memory that a descriptor opens, opened: pinned -> as it was allocated -> as it was
-// imported
-// -> back. And the handle of memory that has one.
+// Device memory that a descriptor opens: pinned -> the allocated memory -> the imported memory ->
+// back. Also takes the handle of memory that has one.
 struct Shared {
   std::unique_ptr<DeviceRuntime> runtime;
   Region pinned, device, own, imported, back;
@@ -152,8 +151,8 @@ Outcome run_workload(const Bytes& bytes) {
 
 using Workload = Outcome (*)(const Bytes& bytes);
 
-// Calls whose failure the workload need not see: they give back, or only make things faster, or
-// wait at a stream's end, where they are asked again.
+// Calls whose failure the workload need not see: they free, only make work faster, or are repeated
+// at a stream's end.
 bool may_be_silent(const std::string& call) {
   return std::ranges::count(
              std::vector<std::string>{
@@ -175,7 +174,7 @@ class CudaFaults : public testing::TestWithParam<const char*> {
     fake_->reset(1);
   }
 
-  // Fails the n-th call for every n that the workload makes; how many that were.
+  // Fails the n-th call for every n that the workload makes. Returns the number of calls.
   std::uint64_t fail_each(const std::string& call, cudaError_t error, bool sticky,
                           Workload workload = &run_workload<Machine>) {
     const bool names_a_device = call != "cudaGetDeviceCount";
@@ -195,7 +194,7 @@ class CudaFaults : public testing::TestWithParam<const char*> {
         return n - 1;
       }
       if (!outcome.error) {
-        EXPECT_TRUE(may_be_silent(call)) << "nobody was told";
+        EXPECT_TRUE(may_be_silent(call)) << "the failure was not reported";
         EXPECT_TRUE(outcome.arrived == bytes);
       } else {
         EXPECT_THAT(outcome.error->detail,
@@ -214,11 +213,11 @@ class CudaFaults : public testing::TestWithParam<const char*> {
   const std::optional<fakes::FakeCudart> fake_ = fakes::FakeCudart::loaded();
 };
 
-TEST_P(CudaFaults, FailsByNameAndLeavesNothingBehind) {
+TEST_P(CudaFaults, ErrorNamesTheCallAndNothingLeaks) {
   EXPECT_GT(fail_each(GetParam(), cudaErrorInvalidValue, false), 0u);
 }
 
-TEST_P(CudaFaults, LosesTheDeviceByAnErrorThatStays) {
+TEST_P(CudaFaults, AStickyErrorLosesTheDevice) {
   EXPECT_GT(fail_each(GetParam(), cudaErrorECCUncorrectable, true), 0u);
 }
 
@@ -236,16 +235,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 class CudaSharingFaults : public CudaFaults {};
 
-TEST_P(CudaSharingFaults, FailsByNameAndLeavesNothingBehind) {
+TEST_P(CudaSharingFaults, ErrorNamesTheCallAndNothingLeaks) {
   EXPECT_GT(fail_each(GetParam(), cudaErrorInvalidValue, false, &run_workload<Shared>), 0u);
 }
 
-TEST_P(CudaSharingFaults, LosesTheDeviceByAnErrorThatStays) {
+TEST_P(CudaSharingFaults, AStickyErrorLosesTheDevice) {
   EXPECT_GT(fail_each(GetParam(), cudaErrorECCUncorrectable, true, &run_workload<Shared>), 0u);
 }
 
-// Codes that elsewhere mean a lost device are an answer to a descriptor here.
-TEST_F(CudaSharingFaults, TakesNoAnswerAboutADescriptorForALostDevice) {
+// For a descriptor, codes that otherwise mean a lost device are ordinary errors.
+TEST_F(CudaSharingFaults, AnErrorAboutADescriptorDoesNotLoseTheDevice) {
   for (const char* const call :
        {"cuMemImportFromShareableHandle", "cuMemGetAllocationPropertiesFromHandle"}) {
     fake_->reset(1);
@@ -259,7 +258,7 @@ TEST_F(CudaSharingFaults, TakesNoAnswerAboutADescriptorForALostDevice) {
   }
 }
 
-TEST_F(CudaSharingFaults, SaysThatMemoryRanOut) {
+TEST_F(CudaSharingFaults, ReportsThatMemoryRanOut) {
   fake_->fail("cuMemCreate", 1, cudaErrorMemoryAllocation);
   const Outcome outcome = run_workload<Shared>(random_bytes());
   ASSERT_TRUE(outcome.error);
@@ -282,7 +281,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, CudaSharingFaults,
                                          "cuMemAddressFree", "cuMemRelease"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-TEST_F(CudaFaults, LosesTheDeviceByWorkThatFails) {
+TEST_F(CudaFaults, FailingWorkLosesTheDevice) {
   EXPECT_GT(fail_each("work", cudaErrorIllegalAddress, true), 0u);
 }
 

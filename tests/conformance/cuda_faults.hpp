@@ -7,15 +7,15 @@
 
 namespace cairn::testing {
 
-// The n-th call of that name fails.
+// The n-th call of that name fails with that error.
 struct CudaFault {
   std::string call;
   std::uint64_t n = 0;
   cudaError_t error = cudaErrorInvalidValue;
 
-  // After so many of a call that is made endlessly, only each n / `part` of them fails. Events are
-  // asked for as often as the machine has time to, and every operation sets its device: far down
-  // those runs what fails is the same again.
+  // For calls that are made endlessly: from n > `after` on, the next n is larger by n / `part`. The
+  // number of event queries depends on the machine's speed, and every operation sets its device, so
+  // late failures repeat earlier ones.
   struct Thinning {
     std::uint64_t after = 0;
     std::uint64_t part = 1;

@@ -11,13 +11,13 @@ namespace {
 
 using Opened = std::shared_ptr<std::atomic<bool>>;
 
-// Owns its argument: the gate may be gone when the stream gets here.
+// Owns its argument: the gate may be destroyed before the stream gets here.
 void wait_until_opened(void* argument) {
   const std::unique_ptr<Opened> opened(static_cast<Opened*>(argument));
   (*opened)->wait(false);
 }
 
-// A function on the stream, which CUDA and its fake run in order with the rest.
+// A function on the stream. CUDA and its fake run it in order with the rest.
 class HostFunctionGate final : public StreamGate {
  public:
   ~HostFunctionGate() override { open(); }

@@ -1,6 +1,6 @@
-// Every call of libcudart fails once, in turn, under what a serving frontend does: the real block
-// manager and transfer scheduler over the CUDA runtime on the fake, with kernels and rows as well
-// as batches. No wrong byte, no leak, no hang, errors by name, and the service goes on.
+// Every call of libcudart fails once, in turn, under the work of a server: the real block manager
+// and transfer scheduler over the CUDA runtime on the fake, with kernels, rows and batches. No
+// wrong byte, no leak, no hang; errors name the call, and the service goes on.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// Layers apart on the device, so that a transfer has several pieces, enough for rows.
+// Separate layers on the device, so that a transfer has several pieces, enough for rows.
 CacheConfig layered_cache() {
   CacheConfig config = small_cache({.device = 6, .pinned = 8, .disk = 12});
   config.shape.num_layers = 6;
@@ -25,7 +25,7 @@ CacheConfig layered_cache() {
   return config;
 }
 
-// Every form that a job can take, however small it is.
+// Kernels and rows even for the smallest jobs.
 CopyThresholds eager_forms() {
   CopyThresholds forms;
   forms.load = {.kernel_least_pieces = 1, .kernel_most_piece_bytes = 1 << 20};
@@ -38,7 +38,7 @@ CopyThresholds plain_forms() {
   return {.load = {}, .store = {.batch_least_pieces = 1000}, .device = {}};
 }
 
-// What the workload saw.
+// The workload's errors.
 struct Seen {
   std::vector<Error> errors;
   bool began = false;
@@ -48,7 +48,7 @@ class Replay {
  public:
   Replay(Rig& rig, Cache& cache, Seen& seen) : rig_(rig), cache_(cache), seen_(seen) {}
 
-  // Chains that do not all fit on the device: they are offloaded, found, brought back and read.
+  // Chains that do not all fit on the device: they are offloaded, found, loaded back and read.
   void run() {
     for (std::uint64_t first : {0u, 10u, 20u}) {
       note(rig_.put(cache_, {.keys = keys(first, 4), .tier = Tier::device}));
@@ -60,7 +60,7 @@ class Replay {
     read(keys(10, 4));
   }
 
-  // A block that is stored and read is right, or there is an error.
+  // Each read returns the right bytes or an error.
   void read(const std::vector<BlockKey>& names) {
     for (const BlockKey& name : names) {
       const auto bytes = rig_.read(cache_, name);
@@ -99,7 +99,7 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
     fake_->reset(1);
   }
 
-  // True where the call was made so often that the fault happened.
+  // Returns true if enough calls were made for the fault to happen.
   bool run(const CudaFault& fault, const CopyThresholds& forms) {
     fake_->reset(fault.n);
     fake_->fail(fault.call, fault.n, fault.error);
@@ -145,11 +145,11 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  // After the fault: everything works, or, where the device is lost, all that needs none.
+  // After the fault, everything works. If the device is lost, all work without a device does.
   void goes_on(Rig& rig, Cache& cache, bool sticky) {
     EXPECT_TRUE(sticky || !rig.runtime->lost());
     const Tier tier = rig.runtime->lost() ? Tier::pinned : Tier::device;
-    // Room that no transfer has to make; what a client that failed has leased comes back by itself.
+    // Empties the cache, so that no transfer must make room. Leases of failed clients expire.
     rig.clock.advance_ms(60'000);
     rig.manager->tick();
     ASSERT_TRUE(cache.clear({}).has_value());
@@ -163,7 +163,8 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  // For every n, until the workload makes fewer calls; how many it makes.
+  // Fails the n-th call for every n, until the workload makes fewer calls. Returns the number of
+  // failed calls.
   std::uint64_t fail_each(const std::string& call, cudaError_t error) {
     std::uint64_t made = 0;
     for (const bool eager : {true, false}) {
@@ -183,11 +184,11 @@ class CudaServiceFaults : public ::testing::TestWithParam<const char*> {
 
 bool is_made(const std::string& call) { return call != "cudaLaunchKernel" || has_copy_kernel(); }
 
-TEST_P(CudaServiceFaults, SpoilNothingAndAreNamed) {
+TEST_P(CudaServiceFaults, CauseNoWrongByteAndAreNamed) {
   EXPECT_EQ(fail_each(GetParam(), cudaErrorInvalidValue) > 0, is_made(GetParam()));
 }
 
-TEST_P(CudaServiceFaults, ThatStayLoseTheDeviceOnly) {
+TEST_P(CudaServiceFaults, LoseOnlyTheDeviceIfSticky) {
   EXPECT_EQ(fail_each(GetParam(), cudaErrorECCUncorrectable) > 0, is_made(GetParam()));
 }
 
@@ -202,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, CudaServiceFaults,
                                            "cudaMemsetAsync"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-TEST_F(CudaServiceFaults, OfWorkLoseTheDeviceOnly) {
+TEST_F(CudaServiceFaults, LoseOnlyTheDeviceIfWorkFails) {
   EXPECT_GT(fail_each("work", cudaErrorIllegalAddress), 0u);
 }
 

@@ -1,4 +1,4 @@
-// What every DeviceRuntime does with memory that another process opens by a descriptor.
+// Tests of every DeviceRuntime: memory that another process opens by a descriptor.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -29,7 +29,7 @@ constexpr DeviceRuntime::DeviceOptions kByDescriptor{.by_descriptor = true};
 
 File own(int fd) { return std::make_shared<const FileDescriptor>(fd); }
 
-// A memfd as an engine makes it.
+// A memfd like an engine's.
 File memfd(std::uint64_t size_bytes = kBytes, int seals = F_SEAL_SHRINK) {
   File file = own(::memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(::ftruncate(file->get(), static_cast<::off_t>(size_bytes)), 0);
@@ -46,7 +46,7 @@ ExportedMemory as_shm(File file, std::uint64_t size_bytes = kBytes) {
 class DescriptorTest : public RuntimeTest {
  protected:
   bool is_host() const { return runtime_->name() == "host"; }
-  // Memory of a device; nothing, and the test skips, where the device has none of the kind.
+  // Device memory; nullopt if the device has none of the kind, and the test skips.
   std::optional<Region> on_device(std::uint64_t size_bytes = kBytes) {
     auto made = runtime_->allocate_device(size_bytes, kByDescriptor);
     if (made) return std::move(*made);
@@ -58,7 +58,7 @@ class DescriptorTest : public RuntimeTest {
     for (std::uint64_t at = 0; at < size_bytes; ++at) host.data()[at] = written_by(writer, at);
     return host;
   }
-  // The bytes of any memory, in the CPU's reach.
+  // A copy of any memory that the CPU can read.
   Region seen(const Region& memory) {
     Region host = runtime_->allocate_pinned(memory.size_bytes(), {}).value();
     copy_now(*runtime_, {host.data(), memory.data(), memory.size_bytes()});
@@ -70,7 +70,7 @@ class DescriptorTest : public RuntimeTest {
     }
     return true;
   }
-  // The error of an import that must be refused, and leave the device as it is.
+  // Expects that the import fails without losing the device, and returns its error.
   Error refused(const ExportedMemory& memory, StorageKind kind) {
     auto imported = runtime_->import_memory(memory, {.kind = kind});
     EXPECT_FALSE(imported.has_value());
@@ -81,7 +81,7 @@ class DescriptorTest : public RuntimeTest {
   const fakes::TempDir folder_;
 };
 
-TEST_P(DescriptorTest, DeviceMemoryIsReadAndWrittenByAnotherProcess) {
+TEST_P(DescriptorTest, AnotherProcessReadsAndWritesDeviceMemory) {
   const auto region = on_device();
   if (!region) GTEST_SKIP() << "the device has no such memory";
   copy_now(*runtime_, {region->data(), filled(kBytes, kExporter).data(), kBytes});
@@ -95,7 +95,7 @@ TEST_P(DescriptorTest, DeviceMemoryIsReadAndWrittenByAnotherProcess) {
   EXPECT_TRUE(is_by(kImporter, seen(*region).data(), kBytes));
 }
 
-TEST_P(DescriptorTest, PinnedMemoryIsReadAndWrittenByAnotherProcess) {
+TEST_P(DescriptorTest, AnotherProcessReadsAndWritesPinnedMemory) {
   const Region region = filled(kBytes, kExporter);
   ExportedMemory memory = region.share().value();
   memory.path = "/where/another/PID/namespace/sees/nothing";
@@ -107,7 +107,7 @@ TEST_P(DescriptorTest, PinnedMemoryIsReadAndWrittenByAnotherProcess) {
   EXPECT_TRUE(is_by(kImporter, region.data(), kBytes));
 }
 
-TEST_P(DescriptorTest, SharesADescriptorThatIsTheCallersOwn) {
+TEST_P(DescriptorTest, ShareDuplicatesTheDescriptor) {
   const Region pinned = runtime_->allocate_pinned(kBytes, {}).value();
   const auto device = on_device();
   for (const Region* region : {&pinned, device ? &*device : &pinned}) {
@@ -120,7 +120,7 @@ TEST_P(DescriptorTest, SharesADescriptorThatIsTheCallersOwn) {
   }
 }
 
-TEST_P(DescriptorTest, KeepsMemoryForWhoHoldsADescriptor) {
+TEST_P(DescriptorTest, ADescriptorKeepsMemoryAlive) {
   auto region = on_device();
   if (!region) GTEST_SKIP() << "the device has no such memory";
   copy_now(*runtime_, {region->data(), filled(kBytes, kExporter).data(), kBytes});
@@ -133,7 +133,7 @@ TEST_P(DescriptorTest, KeepsMemoryForWhoHoldsADescriptor) {
   EXPECT_TRUE(is_by(kExporter, seen(again).data(), kBytes));
 }
 
-TEST_P(DescriptorTest, SharesWholeUnitsThatAreZero) {
+TEST_P(DescriptorTest, SharesWholeZeroedUnits) {
   const auto region = on_device(4097);
   if (!region) GTEST_SKIP() << "the device has no such memory";
   EXPECT_EQ(region->size_bytes(), 4097u);
@@ -146,7 +146,7 @@ TEST_P(DescriptorTest, SharesWholeUnitsThatAreZero) {
                           [](std::byte b) { return b == std::byte{0}; }));
 }
 
-TEST_P(DescriptorTest, TakesEveryFormOfACopyFromEveryDevice) {
+TEST_P(DescriptorTest, SupportsEveryFormOfACopyFromEveryDevice) {
   constexpr std::uint64_t kPiece = 512;
   constexpr std::uint64_t kPieces = 16;
   const auto region = on_device(kPiece * kPieces);
@@ -189,7 +189,7 @@ TEST_P(DescriptorTest, ImportsAnEnginesMemfd) {
   EXPECT_EQ(region.share().value().file, file);
 }
 
-TEST_P(DescriptorTest, SaysHowAMemfdMustBeSealed) {
+TEST_P(DescriptorTest, ErrorSaysHowToSealAMemfd) {
   const auto detail = [&](int seals) {
     const Error error = refused(as_shm(memfd(kBytes, seals)), StorageKind::pinned);
     EXPECT_EQ(error.code, ErrorCode::impossible);
@@ -201,7 +201,7 @@ TEST_P(DescriptorTest, SaysHowAMemfdMustBeSealed) {
   EXPECT_THAT(detail(F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE), HasSubstr("against writing"));
 }
 
-TEST_P(DescriptorTest, RefusesADescriptorOfWhatIsNoMemory) {
+TEST_P(DescriptorTest, RefusesADescriptorThatIsNotMemory) {
   const auto code = [&](File file) {
     return refused(as_shm(std::move(file)), StorageKind::pinned).code;
   };
@@ -219,14 +219,14 @@ TEST_P(DescriptorTest, RefusesADescriptorOfWhatIsNoMemory) {
   std::ofstream(path) << std::string(kBytes, 'a');
   EXPECT_EQ(code(own(::open(path.c_str(), O_RDWR | O_CLOEXEC))), ErrorCode::impossible);
   EXPECT_EQ(code(own(::open("/dev/zero", O_RDWR | O_CLOEXEC))), ErrorCode::impossible);
-  // And a file stays one that is told by its path.
+  // A file is imported by its path, not by a descriptor.
   EXPECT_EQ(refused({.kind = Kind::file, .path = path, .size_bytes = kBytes, .file = memfd()},
                     StorageKind::pinned)
                 .code,
             ErrorCode::impossible);
 }
 
-TEST_P(DescriptorTest, RefusesADescriptorThatMayLessThanIsNeeded) {
+TEST_P(DescriptorTest, RefusesADescriptorWithoutEnoughAccess) {
   const File file = memfd();
   const std::string path = "/proc/self/fd/" + std::to_string(file->get());
   for (const int flags : {O_RDONLY, O_WRONLY, O_PATH}) {
@@ -241,7 +241,7 @@ TEST_P(DescriptorTest, RefusesADescriptorThatMayLessThanIsNeeded) {
   EXPECT_EQ(refused(other, StorageKind::pinned).code, ErrorCode::state_conflict);
 }
 
-TEST_P(DescriptorTest, MissesADescriptorByName) {
+TEST_P(DescriptorTest, ReportsAMissingDescriptor) {
   const Error shm = refused(as_shm(nullptr), StorageKind::pinned);
   EXPECT_EQ(shm.code, ErrorCode::not_found);
   EXPECT_THAT(shm.detail, HasSubstr("passed over the Unix socket with each request"));
@@ -263,7 +263,7 @@ TEST_P(DescriptorTest, ClaimsBytesOfAMemfdOnce) {
   ASSERT_TRUE(claim_exported_memory(memory, first->shared_fd(), low).has_value());
   EXPECT_EQ(claim_exported_memory(memory, second.shared_fd(), across).error().code,
             ErrorCode::state_conflict);
-  // Nor are they the engine's to let go of, by the descriptor that it has kept.
+  // The engine cannot unlock them through the descriptor that it has kept.
   struct flock all {};
   all.l_type = F_UNLCK;
   all.l_whence = SEEK_SET;
@@ -280,7 +280,7 @@ TEST_P(DescriptorTest, ComparesTheFilesOfDescriptors) {
   EXPECT_TRUE(check_still_exported(as_shm(same), region.shared_fd()).has_value());
   const Error other = check_still_exported(as_shm(memfd()), region.shared_fd()).error();
   EXPECT_EQ(other.code, ErrorCode::state_conflict);
-  // What nobody can compare is taken for another memory; a handle is compared by its words.
+  // Memory that cannot be compared counts as different. A handle is compared by its bytes.
   const ExportedMemory vmm{.kind = Kind::cuda_vmm_fd, .size_bytes = kBytes, .file = same};
   const Error unknown = check_still_exported(vmm, -1).error();
   EXPECT_EQ(unknown.code, ErrorCode::state_conflict);
@@ -289,7 +289,7 @@ TEST_P(DescriptorTest, ComparesTheFilesOfDescriptors) {
   EXPECT_TRUE(claim_exported_memory(vmm, -1, {}).has_value());
 }
 
-TEST_P(DescriptorTest, RefusesWhatIsNoMemoryOfTheDevice) {
+TEST_P(DescriptorTest, RefusesADescriptorThatIsNotDeviceMemory) {
   const auto region = on_device();
   if (!region) GTEST_SKIP() << "the device has no such memory";
   if (is_host()) {
@@ -328,7 +328,7 @@ TEST_P(DescriptorTest, RefusesWhatIsNoMemoryOfTheDevice) {
     EXPECT_EQ(elsewhere.error().code, ErrorCode::impossible);
     EXPECT_THAT(elsewhere.error().detail, HasSubstr("device 0, not on device 1"));
   }
-  // And what it has is still what it was.
+  // The memory can still be imported.
   EXPECT_TRUE(runtime_->import_memory(memory, {.kind = StorageKind::device}).has_value());
 }
 

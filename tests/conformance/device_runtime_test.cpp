@@ -1,4 +1,4 @@
-// What every DeviceRuntime does.
+// Tests of every DeviceRuntime.
 #include "memory/device_runtime.hpp"
 
 #include <gmock/gmock.h>
@@ -96,7 +96,7 @@ TEST_P(DeviceRuntimeTest, AlignsMemoryToFourKibibytes) {
   }
 }
 
-TEST_P(DeviceRuntimeTest, TellsWhoseMemoryItIs) {
+TEST_P(DeviceRuntimeTest, MemoryNamesItsDevice) {
   const int last = static_cast<int>(runtime_->devices().size()) - 1;
   EXPECT_EQ(runtime_->allocate_device(1, {.device_id = last}).value().device_id(), last);
   EXPECT_EQ(runtime_->allocate_unified(last, 1).value().device_id(), last);
@@ -120,7 +120,7 @@ TEST_P(DeviceRuntimeTest, RefusesAnUnknownDevice) {
   }
 }
 
-TEST_P(DeviceRuntimeTest, AnswersNoCapacityBeyondItsMemory) {
+TEST_P(DeviceRuntimeTest, ReportsNoCapacityBeyondItsMemory) {
   const std::uint64_t too_much = 2 * runtime_->devices()[0].total_bytes;
   EXPECT_EQ(runtime_->allocate_device(too_much, {}).error().code, ErrorCode::no_capacity);
 }
@@ -157,7 +157,7 @@ TEST_P(DeviceRuntimeTest, CopiesALargeRegionWhole) {
   EXPECT_TRUE(read(region) == bytes);
 }
 
-TEST_P(DeviceRuntimeTest, CopiesSingleBytesAndNothingBeside) {
+TEST_P(DeviceRuntimeTest, CopiesSingleBytesAndNoNeighbours) {
   const Bytes bytes = random_bytes(4096, 3);
   const Region source = pinned(4096);
   const Region destination = device(4096);
@@ -172,7 +172,7 @@ TEST_P(DeviceRuntimeTest, CopiesSingleBytesAndNothingBeside) {
   EXPECT_EQ(read(destination), expected);
 }
 
-TEST_P(DeviceRuntimeTest, CopiesNothingWhereNothingIsAsked) {
+TEST_P(DeviceRuntimeTest, EmptyCopiesHaveNoEffect) {
   const Region region = pinned(1);
   const MemoryCopy empty{region.data(), nullptr, 0};
   EXPECT_TRUE(stream_->copy({}).has_value());
@@ -190,7 +190,7 @@ TEST_P(DeviceRuntimeTest, RefusesACopyWithoutASide) {
   EXPECT_EQ(stream_->zero(nullptr, 8).error().code, ErrorCode::device_error);
 }
 
-TEST_P(DeviceRuntimeTest, ZeroesExactlyWhatIsAsked) {
+TEST_P(DeviceRuntimeTest, ZeroesExactlyTheRange) {
   Bytes bytes = random_bytes(kMiB, 4);
   const Region region = device(bytes.size());
   write(region, bytes);
@@ -199,7 +199,7 @@ TEST_P(DeviceRuntimeTest, ZeroesExactlyWhatIsAsked) {
   EXPECT_EQ(read(region), bytes);
 }
 
-TEST_P(DeviceRuntimeTest, ASynchronizedStreamHasDoneAllOfItsWork) {
+TEST_P(DeviceRuntimeTest, SynchronizeWaitsForAllWork) {
   const Bytes bytes = random_bytes(kMiB, 6);
   const Region there = device(bytes.size());
   const Region back = pinned(bytes.size());
@@ -261,7 +261,7 @@ TEST_P(DeviceRuntimeTest, IssuesWithoutWaitingForWorkUnderWay) {
   EXPECT_EQ(read(destination), bytes);
 }
 
-TEST_P(DeviceRuntimeTest, LetsAStreamWaitForAnothersEvent) {
+TEST_P(DeviceRuntimeTest, AStreamWaitsForAnotherStreamsEvent) {
   const auto gate = make_gate();
   ASSERT_NE(gate, nullptr);
   const auto second = runtime_->create_stream(0).value();
@@ -284,7 +284,7 @@ TEST_P(DeviceRuntimeTest, LetsAStreamWaitForAnothersEvent) {
   EXPECT_EQ(std::memcmp(end.data(), bytes.data(), 4096), 0);
 }
 
-TEST_P(DeviceRuntimeTest, DoesNotHoldUpOtherStreams) {
+TEST_P(DeviceRuntimeTest, AStreamDoesNotDelayOthers) {
   const auto gate = make_gate();
   ASSERT_NE(gate, nullptr);
   const auto second = runtime_->create_stream(0).value();
@@ -296,7 +296,7 @@ TEST_P(DeviceRuntimeTest, DoesNotHoldUpOtherStreams) {
   held->wait().value();
 }
 
-TEST_P(DeviceRuntimeTest, ForgetsAnEventThatIsDestroyedBeforeItsWaiterRuns) {
+TEST_P(DeviceRuntimeTest, WaitsForAnEventThatIsDestroyedEarly) {
   const auto gate = make_gate();
   ASSERT_NE(gate, nullptr);
   const auto second = runtime_->create_stream(0).value();
@@ -310,7 +310,7 @@ TEST_P(DeviceRuntimeTest, ForgetsAnEventThatIsDestroyedBeforeItsWaiterRuns) {
   after->wait().value();
 }
 
-TEST_P(DeviceRuntimeTest, MarksAnEmptyStreamAsReached) {
+TEST_P(DeviceRuntimeTest, AnEmptyStreamsEventIsReached) {
   const auto event = runtime_->create_stream(0).value()->record().value();
   event->wait().value();
   EXPECT_TRUE(event->ready().value());
@@ -328,25 +328,25 @@ TEST_P(DeviceRuntimeTest, WakesEveryWaiterOfAnEvent) {
   EXPECT_TRUE(event->ready().value());
 }
 
-TEST_P(DeviceRuntimeTest, TellsOfAnEventOnceItIsReachedAndOnlyThen) {
+TEST_P(DeviceRuntimeTest, WhenReachedRunsOnlyOnceTheEventIsReached) {
   const auto gate = make_gate();
   ASSERT_NE(gate, nullptr);
   gate->hold(*stream_);
   const auto event = stream_->record().value();
-  std::atomic<int> told{0};
+  std::atomic<int> calls{0};
   std::promise<bool> reached;
   event->when_reached([&] {
-    ++told;
+    ++calls;
     reached.set_value(event->ready().value());
   });
-  EXPECT_EQ(told, 0);
+  EXPECT_EQ(calls, 0);
   gate->open();
   EXPECT_TRUE(reached.get_future().get());
-  event->when_reached([&] { ++told; });
-  EXPECT_EQ(told, 2) << "one that is reached is told of at once";
+  event->when_reached([&] { ++calls; });
+  EXPECT_EQ(calls, 2) << "for a reached event it runs at once";
 }
 
-TEST_P(DeviceRuntimeTest, FinishesQueuedWorkBeforeAStreamGoes) {
+TEST_P(DeviceRuntimeTest, DestroyingAStreamFinishesItsWork) {
   constexpr std::size_t kCopies = 200;
   const Bytes bytes = random_bytes(4096, 9);
   const Region source = pinned(4096);
@@ -366,7 +366,7 @@ TEST_P(DeviceRuntimeTest, FinishesQueuedWorkBeforeAStreamGoes) {
   }
 }
 
-TEST_P(DeviceRuntimeTest, ServesManyThreadsEachWithAStreamOfItsOwn) {
+TEST_P(DeviceRuntimeTest, ServesManyThreadsWithTheirOwnStreams) {
   constexpr std::uint32_t kThreads = 8;
   std::vector<std::thread> threads;
   std::vector<int> wrong(kThreads, 0);

@@ -22,7 +22,7 @@ namespace cairn::conformance {
 namespace {
 
 constexpr char kMode[] = "--import-memory";
-constexpr int kHandedOver = 3;  // the number that the descriptor has over there
+constexpr int kHandedOver = 3;  // the descriptor's number in the other process
 constexpr int kComplaints = 4;
 
 template <class Value>
@@ -80,7 +80,7 @@ std::string import_elsewhere(const Importing& importing) {
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return "no pipe";
   FileDescriptor reading(pipe[0]);
   FileDescriptor writing(pipe[1]);
-  // Out of the way of the numbers that the other process has them under.
+  // Numbers that do not clash with those in the other process.
   const FileDescriptor memory(::fcntl(importing.memory.file->get(), F_DUPFD_CLOEXEC, 16));
   FileDescriptor complaints(::fcntl(writing.get(), F_DUPFD_CLOEXEC, 16));
   std::vector<std::string> words = {"conformance_test",

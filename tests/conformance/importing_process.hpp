@@ -10,26 +10,27 @@
 
 namespace cairn::conformance {
 
-// What one side writes for the other, told apart by `writer`.
+// The byte that a side writes at `at`; it differs by `writer`.
 std::byte written_by(int writer, std::uint64_t at);
 inline constexpr int kExporter = 1;
 inline constexpr int kImporter = 2;
 
-// Copies between two runs of bytes, and returns when they are there.
+// Copies, and waits for the end of the copy.
 void copy_now(DeviceRuntime& runtime, const MemoryCopy& copy);
 
-// Another process, this same program, that imports memory by its descriptor, finds what the
-// exporter wrote in its first `used_bytes`, and writes what is its own over it.
+// Another process of this program. It imports memory by its descriptor, checks the exporter's bytes
+// in the first `used_bytes`, and overwrites them with its own.
 struct Importing {
   std::string runtime;
   StorageKind kind = StorageKind::device;
   const ExportedMemory& memory;
   std::uint64_t used_bytes = 0;
 };
-// What it complained of; empty where all went well.
+// Returns the process's error; empty if it succeeded.
 std::string import_elsewhere(const Importing& importing);
 
-// The main() of that process: nothing where the program was not started as one.
+// is_importing_process(): this process was started as that one. run_importing_process() is its
+// main().
 bool is_importing_process(int argc, char** argv);
 int run_importing_process(std::span<char* const> arguments);
 

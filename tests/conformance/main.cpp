@@ -1,4 +1,4 @@
-// GoogleTest's, and that of the process that tests of shared memory start.
+// main() of GoogleTest, and of the process that tests of shared memory start.
 #include <gmock/gmock.h>
 
 #include <cstddef>

@@ -18,7 +18,7 @@
 
 namespace cairn::conformance {
 
-// A runtime under test, and how a test stops one of its streams.
+// A runtime under test, and the gate that holds one of its streams.
 struct RuntimeCase {
   std::string name;
   Result<std::unique_ptr<DeviceRuntime>> (*make)();
@@ -37,8 +37,8 @@ inline bool gpu_required() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-// Skips where the runtime is not available on this machine, unless CAIRN_REQUIRE_GPU=1 or the
-// library that it is to be run with is the fake, which always is.
+// Skips if the runtime is not available on this machine. Fails instead with CAIRN_REQUIRE_GPU=1, or
+// on the fake, which is always available.
 class RuntimeTest : public testing::TestWithParam<RuntimeCase> {
  protected:
   void SetUp() override {

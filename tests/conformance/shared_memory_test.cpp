@@ -1,4 +1,4 @@
-// What every DeviceRuntime does with memory that more than one process maps.
+// Tests of every DeviceRuntime: memory that several processes map.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ class SharedMemoryTest : public RuntimeTest {
   const fakes::TempDir folder_;
 };
 
-TEST_P(SharedMemoryTest, PinnedMemoryIsMappedByOthersAndCannotBeCutOff) {
+TEST_P(SharedMemoryTest, OthersMapPinnedMemoryAndCannotTruncateIt) {
   const Region pinned = runtime_->allocate_pinned(kSharedBytes, {}).value();
   const ExportedMemory memory = pinned.share().value();
   EXPECT_EQ(memory.kind, ExportedMemory::Kind::shm);
@@ -61,7 +61,7 @@ TEST_P(SharedMemoryTest, PinnedMemoryIsMappedByOthersAndCannotBeCutOff) {
   ::close(file);
 }
 
-TEST_P(SharedMemoryTest, DeviceMemorySaysHowItIsOpened) {
+TEST_P(SharedMemoryTest, DeviceMemoryNamesItsHandle) {
   const Region device = runtime_->allocate_device(kSharedBytes, {}).value();
   const auto memory = device.share();
   ASSERT_TRUE(memory.has_value()) << memory.error().detail;
@@ -71,7 +71,7 @@ TEST_P(SharedMemoryTest, DeviceMemorySaysHowItIsOpened) {
   } else {
     EXPECT_EQ(memory->kind, ExportedMemory::Kind::cuda_ipc);
     EXPECT_EQ(memory->handle.size(), kCudaIpcHandleBytes);
-    // CUDA opens no memory in the process that has it.
+    // CUDA does not open memory in the process that allocated it.
     EXPECT_EQ(runtime_->import_memory(*memory, {.kind = StorageKind::device}).error().code,
               ErrorCode::impossible);
     EXPECT_EQ(runtime_->lost(), std::nullopt);
@@ -87,7 +87,7 @@ TEST_P(SharedMemoryTest, ImportsAFileAsPinnedMemory) {
     EXPECT_EQ(imported.kind(), StorageKind::pinned);
     EXPECT_EQ(imported.size_bytes(), kSharedBytes);
     EXPECT_EQ(imported.share().value(), as_file(path));
-    // Through the device and back to another place of it.
+    // Through the device and back to another place of the file.
     copy(device.data(), imported.data(), kSharedBytes);
     std::memset(imported.data(), 'b', kSharedBytes);
     copy(imported.data() + 4096, device.data(), 4096);
@@ -98,7 +98,7 @@ TEST_P(SharedMemoryTest, ImportsAFileAsPinnedMemory) {
                        std::string(kSharedBytes - 8192, 'b'));
 }
 
-TEST_P(SharedMemoryTest, RefusesWhatCannotBeImported) {
+TEST_P(SharedMemoryTest, RefusesImpossibleImports) {
   const auto code = [&](const ExportedMemory& memory, DeviceRuntime::ImportOptions options = {}) {
     auto imported = runtime_->import_memory(memory, options);
     return imported ? ErrorCode::internal : imported.error().code;
@@ -138,7 +138,7 @@ TEST_P(SharedMemoryTest, ClaimsBytesOfAFileOnce) {
   EXPECT_TRUE(claim_exported_memory(memory, second.shared_fd(), across).has_value());
 }
 
-TEST_P(SharedMemoryTest, KnowsWhetherAPathStillLeadsThere) {
+TEST_P(SharedMemoryTest, ChecksThatAPathStillLeadsToTheFile) {
   const std::string path = make_file("memory", kSharedBytes, 'a');
   const ExportedMemory memory = as_file(path);
   const Region imported = runtime_->import_memory(memory, {}).value();

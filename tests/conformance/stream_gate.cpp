@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
-// A signal handler reaches nothing but what is static.
+// A signal handler reaches only static variables.
 std::atomic<const std::byte*> held_page{nullptr};
 std::atomic<bool> opened{false};
 
 void wait_in_fault(int, ::siginfo_t* info, void*) {
   if (info->si_addr != held_page.load()) {
-    ::signal(SIGSEGV, SIG_DFL);  // somebody else's fault: it happens again, and ends the program
+    ::signal(SIGSEGV, SIG_DFL);  // not our page: the fault repeats and ends the program
     return;
   }
   const ::timespec pause{.tv_sec = 0, .tv_nsec = 50'000};

@@ -6,8 +6,8 @@
 
 namespace cairn::conformance {
 
-// Holds a stream at a point until it is opened, so that a test sees what the caller sees while work
-// is under way, without a guess at how long work takes.
+// Holds a stream at a point until opened. So a test sees the state while work is under way, without
+// a guess at the work's duration.
 class StreamGate {
  public:
   virtual ~StreamGate() = default;
@@ -15,11 +15,11 @@ class StreamGate {
   virtual void open() = 0;
 };
 
-// For streams that are threads of this process: they touch a page without access, and the handler
-// of that fault waits. One at a time.
+// For streams that are threads of this process: they touch a page without access, and the fault's
+// handler waits. One gate at a time.
 std::unique_ptr<StreamGate> make_page_gate();
 
-// For CUDA streams. Null where the program is built without the toolkit.
+// For CUDA streams; null if the program is built without the toolkit.
 std::unique_ptr<StreamGate> make_cuda_gate();
 
 }  // namespace cairn::conformance

@@ -57,7 +57,7 @@ class Site:
         self.configs = {}
         self.failures = []
         self.server = None
-        self.expected, self.made_anew = set(), set()  # sets of (part, cache), and of caches
+        self.expected, self.recreated = set(), set()  # sets of (part, cache), and of caches
 
     def start(self):
         (self.folder / "config.json").write_text(json.dumps({"caches": []}))
@@ -75,9 +75,9 @@ class Site:
         if status != 200:
             return None
         keep = {name: body[name] for name in ("layout", "eviction", "offload", "default_lease_ms", "block_bytes")}
-        keep["tiers"] = {tier: {name: value for name, value in told.items()
+        keep["tiers"] = {tier: {name: value for name, value in config.items()
                                 if name in ("num_blocks", "layout", "block_dim", "path", "numa_aware", "device_id")}
-                         for tier, told in body["tiers"].items()}
+                         for tier, config in body["tiers"].items()}
         return keep
 
     def make(self):
@@ -167,13 +167,13 @@ class Site:
         if part:
             self.expected.add((part, self.cache))
         if part == "slot_file" and left < damage.LABEL_BYTES:
-            self.made_anew.add(self.cache)
+            self.recreated.add(self.cache)
         self.tally.add(f"cut: {part or 'other'}")
 
     def damage_round(self, number):
         """Damages one file of each kind in turn, each of a different cache, so that the other copies are intact;
         sometimes many at once."""
-        self.expected, self.made_anew = set(), set()
+        self.expected, self.recreated = set(), set()
         for self.cache in CACHES:
             cache = self.cache
             stem = "deep.slots" if cache == "deep" else cache
@@ -197,17 +197,17 @@ class Site:
         self.start()
         log = self.server.text()
         # The index of a recreated slot file is not read.
-        told = {(part, cache) for part, cache in self.expected if part != "index" or cache not in self.made_anew}
-        for part in {part for part, _ in told}:
+        to_report = {(part, cache) for part, cache in self.expected if part != "index" or cache not in self.recreated}
+        for part in {part for part, _ in to_report}:
             counted = self.counted(part)
-            wanted = sum(part == of for of, _ in told)
+            wanted = sum(part == of for of, _ in to_report)
             words = {"description": "the description of a remembered cache is damaged",
                      "slot_file": "a part of a disk tier is damaged", "index": "a part of a disk tier is damaged"}
             self.tally.add(f"damage to find: {part}", wanted)
             if counted < wanted or words[part] not in log:
-                self.failures.append(f"damage of {part} was not told: counted {counted} of {wanted}\n{log[-3000:]}")
+                self.failures.append(f"damage of {part} was not reported: counted {counted} of {wanted}\n{log[-3000:]}")
             else:
-                self.tally.add(f"damage told: {part}", wanted)
+                self.tally.add(f"damage reported: {part}", wanted)
         self.compare()
         if number % 5 == 4:
             self.restore_snapshots()

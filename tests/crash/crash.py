@@ -143,7 +143,7 @@ class Site:
         watches = {slots.name: Watch(slots) for slots in self.slot_files}
         self.storm_until_killed(seconds=(0.3, 1))
         moments = {name: watch.checkpoint_at() for name, watch in watches.items()}
-        assert undo.exists(), "the library of faults was not taken"
+        assert undo.exists(), "the library of faults was not loaded"
         self.tally.add("pages lost", damage.cut_power(undo, self.slot_files, self.random))
         self.tally.add("power cuts")
         self.start()
@@ -213,7 +213,7 @@ class Site:
         disk.mkdir(parents=True, exist_ok=True)
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True)
         if mounted.returncode != 0:
-            return self.tally.add("full disks left out: nothing can be mounted here")
+            return self.tally.add("full disks left out: mounting is not possible here")
         site = Site(self.program, disk.parents[1], self.random.random(), self.tally)
         try:
             site.fill_the_disk(disk / "ballast")
@@ -275,7 +275,7 @@ def main():
     parser.add_argument("server")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--faults", help="the library that stands before the disk; without it no power cuts")
+    parser.add_argument("--faults", help="the library that fakes disk faults; without it there are no power cuts")
     parser.add_argument("--only", metavar="ROUND", help="one kind of round, such as power_cut")
     parser.add_argument("--without", metavar="ROUND", help="all kinds of rounds but this one")
     options = parser.parse_args()

@@ -98,7 +98,7 @@ def undo_records(path):
 
 def cut_power(undo, slot_files, random):
     """Each page written since the last flush of its file keeps its content or goes back to that before any of its
-    last writes. If nobody flushed a log, each of its pages may or may not have reached the disk."""
+    last writes. If a log was never flushed, each of its pages may or may not have reached the disk."""
     before = {}  # (file, offset of a page): its content before each write since the flush
     for name, offset, data in undo_records(undo):
         if offset is None:

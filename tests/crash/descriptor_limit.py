@@ -54,7 +54,7 @@ def make_caches(server):
         status, answer = server.call("PUT", f"/v1/caches/c{number}", CACHE)
         if status != 201:
             return number, status, answer
-    raise AssertionError("every cache found its files")
+    raise AssertionError("the limit was never reached: every cache got its files")
 
 
 def use_and_drop(server, number):

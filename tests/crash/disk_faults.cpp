@@ -1,11 +1,10 @@
-// Stands between a server and its slot files (LD_PRELOAD; with `disk.engine` threads): calls that
-// fail, and a disk that keeps what is written in a cache until it is told to flush. Only for files
-// below CAIRN_FAULTS_UNDER.
+// Preloaded between a server and its slot files (LD_PRELOAD; with `disk.engine` threads). Fails
+// calls, and records what a disk with a write cache may lose until a flush. Only for files below
+// CAIRN_FAULTS_UNDER.
 //
-//   CAIRN_FAULTS_READ_EVERY, CAIRN_FAULTS_WRITE_EVERY  every n-th call fails; 0 or absent: none
-//   CAIRN_FAULTS_ERRNO  with this number (EIO); a write has then moved half of its bytes
-//   CAIRN_FAULTS_UNDO   a file of what was there before each write: u32 length of the path (its
-//   highest
+//   CAIRN_FAULTS_READ_EVERY, CAIRN_FAULTS_WRITE_EVERY  every n-th call fails; 0 or unset: none
+//   CAIRN_FAULTS_ERRNO  the error number (default EIO); a failed write has moved half of its bytes
+//   CAIRN_FAULTS_UNDO   a file with the bytes before each write: u32 length of the path (highest
 //                       bit: the file was flushed), u32 size, u64 offset, the path, the bytes
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -40,7 +39,7 @@ std::uint64_t number(const char* name) {
   return std::strtoull(std::string(setting(name)).c_str(), nullptr, 10);
 }
 
-// Empty where the file is none of those.
+// The file's path; empty if the file is not tracked.
 std::string tracked(int fd) {
   static const std::string under(setting("CAIRN_FAULTS_UNDER"));
   std::array<char, 4096> path;
@@ -66,7 +65,8 @@ struct Range {
   std::uint64_t size_bytes;
 };
 
-// One record; whole, since it is one write of a process that is killed between calls.
+// Writes one record in a single call. The process is only killed between calls, so the record is
+// complete.
 void keep(const std::string& path, std::uint32_t kind, Range range, const void* bytes) {
   static const int fd = ::open(std::string(setting("CAIRN_FAULTS_UNDO")).c_str(),
                                O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -82,7 +82,7 @@ void keep(const std::string& path, std::uint32_t kind, Range range, const void* 
 }
 
 void keep_what_is_there(int fd, const std::string& path, Range range) {
-  // As direct I/O takes it; the file is made of whole pages.
+  // Aligned for direct I/O; the file consists of whole pages.
   const std::uint64_t begin = range.offset_bytes / kPage * kPage;
   const std::uint64_t end = (range.offset_bytes + range.size_bytes + kPage - 1) / kPage * kPage;
   void* const memory = std::aligned_alloc(kPage, end - begin);

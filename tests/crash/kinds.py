@@ -218,7 +218,7 @@ def listen(site):
                 heard += more
             return 200, heard
         except TimeoutError as late:
-            raise AssertionError("an event was never told of") from late
+            raise AssertionError("an event was never received") from late
         except (OSError, http.client.HTTPException):
             return None
         finally:

@@ -23,7 +23,7 @@ class Key:
         self.keeps = keeps  # nothing is evicted in this cache: promised blocks may not be missing
         self.version = 0  # the last version ever sent
         self.may = {ABSENT}  # the versions that may be found
-        self.begun_at = self.told_at = 0.0  # times of the last request that changed it, and of its answer
+        self.begun_at = self.answered_at = 0.0  # times of the last request that changed it, and of its answer
 
     def bytes(self, version):
         return block_of(self.cache, self.name, version)
@@ -33,10 +33,10 @@ class Key:
         self.begun_at = time.monotonic()
         self.may = self.may | set(outcomes)
 
-    def told(self, *outcomes):
+    def answered(self, *outcomes):
         """An answer came: the key has one of these versions now."""
         self.may = set(outcomes)
-        self.told_at = time.monotonic()
+        self.answered_at = time.monotonic()
 
     def next_version(self):
         self.version += 1
@@ -53,7 +53,7 @@ class Key:
         return self.keeps and ABSENT not in self.may
 
     def settled_before(self, moment):
-        return self.begun_at <= self.told_at < moment
+        return self.begun_at <= self.answered_at < moment
 
 
 class Rules:

@@ -118,7 +118,7 @@ class Site:
         """Waits until the server serves: it refuses requests while it is short of memory."""
         deadline = time.monotonic() + PATIENCE_S
         while (self.call("GET", CACHE) or (0,))[0] != 200:
-            assert time.monotonic() < deadline, f"it takes on no work any more:\n{self.server.text()[-3000:]}"
+            assert time.monotonic() < deadline, f"it still refuses work:\n{self.server.text()[-3000:]}"
             time.sleep(0.005)
 
     def attempt(self, kind, fail_after):
@@ -142,16 +142,16 @@ class Site:
         """Everything that a request might leave behind."""
         cache = self.call("GET", CACHE)[1]
         metrics = self.call("GET", "/metrics")[1].decode().splitlines()
-        told = {row.rsplit(" ", 1)[0]: float(row.rsplit(" ", 1)[1]) for row in metrics if not row.startswith("#")}
+        rows = {row.rsplit(" ", 1)[0]: float(row.rsplit(" ", 1)[1]) for row in metrics if not row.startswith("#")}
         return {
             "leases": cache["leases"],
-            "slots": {tier: told["blocks"] for tier, told in cache["tiers"].items()},
+            "slots": {tier: tier_state["blocks"] for tier, tier_state in cache["tiers"].items()},
             "transfers": self.call("GET", "/v1/system")[1]["transfers"],
             "caches": [cache["name"] for cache in self.call("GET", "/v1/caches")[1]["caches"]],
             "groups": self.call("GET", "/v1/groups")[1]["groups"],
             "agents": self.call("GET", "/v1/agents")[1]["agents"],
-            "connections": told["cairn_http_connections"],
-            "bodies": {row: value for row, value in told.items() if row.startswith("cairn_allocator_allocated_bytes")},
+            "connections": rows["cairn_http_connections"],
+            "bodies": {row: value for row, value in rows.items() if row.startswith("cairn_allocator_allocated_bytes")},
             "open files": len(list((self.process / "fd").iterdir())),
             "threads": len(list((self.process / "task").iterdir())),
         }

@@ -1,13 +1,13 @@
-// Stands between a server and what the system gives it (LD_PRELOAD): memory that runs out, threads
-// that are not to be had.
+// Preloaded between a server and the system (LD_PRELOAD): memory runs out, and threads cannot be
+// created.
 //
-//   CAIRN_FAULTS_THREAD  the n-th pthread_create fails with EAGAIN, and every one after it
+//   CAIRN_FAULTS_THREAD  the n-th and every later pthread_create fails with EAGAIN
 //   CAIRN_FAULTS_MEMORY  a file of four i64 that the test and this library share:
 //                        [0] how many allocations still succeed; kAll or less: all
 //                        [1] how many have failed
-//                        [2] all fail until so many pieces of 512 KiB or more, as a reserve has,
-//                            were given back, or [0] is kAll again; 0: only one fails
-//                        [3] the bytes that are held
+//                        [2] all fail until that many pieces of 512 KiB or more, like a reserve's,
+//                            were freed, or [0] is kAll again; 0: only one fails
+//                        [3] allocated bytes
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -41,7 +41,7 @@ struct Shared {
   std::atomic<std::int64_t> held_bytes;
 };
 std::atomic<Shared*> shared{nullptr};
-std::atomic<std::int64_t> pieces_left{0};  // while all fail
+std::atomic<std::int64_t> pieces_left{0};  // pieces left to free while all fail
 
 [[gnu::constructor]] void open_remote() {
   const char* const path = std::getenv("CAIRN_FAULTS_MEMORY");
@@ -55,17 +55,17 @@ std::atomic<std::int64_t> pieces_left{0};  // while all fail
 }
 
 bool fails() {
-  Shared* const told = shared.load(std::memory_order_relaxed);
-  if (told == nullptr) return false;
-  if (told->left.load() <= kAll) {
+  Shared* const faults = shared.load(std::memory_order_relaxed);
+  if (faults == nullptr) return false;
+  if (faults->left.load() <= kAll) {
     pieces_left = 0;
     return false;
   }
   if (pieces_left.load() <= 0) {
-    if (told->left.fetch_sub(1) != 0) return false;
-    pieces_left = told->pieces.load();
+    if (faults->left.fetch_sub(1) != 0) return false;
+    pieces_left = faults->pieces.load();
   }
-  told->failed.fetch_add(1);
+  faults->failed.fetch_add(1);
   errno = ENOMEM;
   return true;
 }
@@ -75,16 +75,16 @@ std::int64_t size_of(void* memory) {
 }
 
 void* held(void* memory) {
-  if (Shared* const told = shared.load(std::memory_order_relaxed)) {
-    told->held_bytes.fetch_add(size_of(memory), std::memory_order_relaxed);
+  if (Shared* const faults = shared.load(std::memory_order_relaxed)) {
+    faults->held_bytes.fetch_add(size_of(memory), std::memory_order_relaxed);
   }
   return memory;
 }
 
 void given_back(std::int64_t bytes) {
   if (bytes >= kReservedPiece && pieces_left.load(std::memory_order_relaxed) > 0) --pieces_left;
-  if (Shared* const told = shared.load(std::memory_order_relaxed)) {
-    told->held_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  if (Shared* const faults = shared.load(std::memory_order_relaxed)) {
+    faults->held_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   }
 }
 

@@ -84,10 +84,10 @@ class Writer(threading.Thread):
         key.begin(version)
         status, data = self.line.call("PUT", self.path(key, f"/keys/{key.name}?tier={tier}"), key.bytes(version))
         if status != 201:
-            key.told(ABSENT)
+            key.answered(ABSENT)
             return self.refused(status, data)
         # A block that is only in memory ends with the process.
-        key.told(*((version,) if tier == "disk" else (version, ABSENT)))
+        key.answered(*((version,) if tier == "disk" else (version, ABSENT)))
 
     def write_many(self, key):
         keys = list({k.name: k for k in self.random.sample(self.keys, 4) if k.cache == key.cache and self.absent(k)}.values())
@@ -99,7 +99,7 @@ class Writer(threading.Thread):
         body = struct.pack("<I", len(header)) + header + b"".join(k.bytes(k.version) for k in keys)
         status, data = self.line.call("POST", self.path(key, "/write"), body)
         for each in keys:
-            each.told(each.version if status in (200, 201) else ABSENT)
+            each.answered(each.version if status in (200, 201) else ABSENT)
         if status not in (200, 201):
             self.refused(status, data)
 
@@ -117,7 +117,7 @@ class Writer(threading.Thread):
             key.begin(version)
             status, data = self.line.call("POST", self.path(key, "/commit"), {
                 "lease": held["lease"], "blocks": [{**handle, "key": key.name, "metadata": {"n": version}}]})
-            key.told(version if status == 200 else ABSENT)
+            key.answered(version if status == 200 else ABSENT)
         if status // 100 != 2:
             self.refused(status, data)
         self.line.call("DELETE", f"/v1/leases/{held['lease']}")
@@ -130,7 +130,7 @@ class Writer(threading.Thread):
                                        "mode": self.random.choice(["copy", "move"])})
         if status == 200 and data["state"] == "done":
             self.tally.add("transfers done")
-            key.told(*(key.may - {ABSENT}))
+            key.answered(*(key.may - {ABSENT}))
         elif status == 200:
             self.tally.add("transfers failed")
         else:
@@ -140,7 +140,7 @@ class Writer(threading.Thread):
         key.begin(ABSENT)
         status, data = self.line.call("DELETE", self.path(key, f"/keys/{key.name}"))
         if status in (204, 404):
-            key.told(ABSENT)
+            key.answered(ABSENT)
         else:
             self.refused(status, data)
 
@@ -148,7 +148,7 @@ class Writer(threading.Thread):
         key.begin(ABSENT)
         status, data = self.line.call("POST", self.path(key, "/evict"), {"keys": [key.name]})
         if status == 200 and data["leased"] == 0:
-            key.told(ABSENT)
+            key.answered(ABSENT)
         elif status != 200:
             self.refused(status, data)
 
@@ -159,7 +159,7 @@ class Writer(threading.Thread):
             assert version in key.may, f"an earlier life of {key.name} of {key.cache}: {version}, not {key.may}"
         elif status == 404:
             assert self.lossy or not key.promised(), f"lost while the server lives: {key.name} of {key.cache}"
-            key.told(ABSENT)  # the block was evicted
+            key.answered(ABSENT)  # the block was evicted
         else:
             self.refused(status, data)
 
@@ -197,7 +197,7 @@ def verify(address, keys, rules, tally):
             tally.add("promised", int(ABSENT not in allowed))
             if found not in allowed:
                 tally.add("lost" if found is ABSENT else "came back")
-                failures.append(f"{key.name} of {key.cache}: found {found}, told {sorted(key.may, key=str)}, "
+                failures.append(f"{key.name} of {key.cache}: found {found}, acknowledged {sorted(key.may, key=str)}, "
                                 f"allowed {sorted(allowed, key=str)}")
             elif found is ABSENT and key.may != {ABSENT}:
                 tally.add("absent")
@@ -207,5 +207,5 @@ def verify(address, keys, rules, tally):
             tally.add("wrong")
             failures.append(str(wrong))
             continue
-        key.told(found)
+        key.answered(found)
     return failures

@@ -40,7 +40,7 @@ def start_without(program, library, folder, first_refused):
             assert child.wait(PATIENCE_S) == 0, said
             return None
     code = child.wait(PATIENCE_S)
-    assert code in (1, 2), f"the {first_refused}. thread refused: it ended with {code}:\n{said}"
+    assert code in (1, 2), f"thread {first_refused} was refused: the server ended with {code}:\n{said}"
     assert "there is no thread for '" in said, said
     return said
 
@@ -52,10 +52,10 @@ def main():
         refused = 0
         while start_without(program, library, folder, refused + 1):
             refused += 1
-            assert refused < 200, "no number of threads is enough"
-        assert refused >= 8, f"only {refused} threads were refused: the library was not taken"
+            assert refused < 200, "a start needs too many threads"
+        assert refused >= 8, f"only {refused} threads were refused: the library was not loaded"
 
-        # As many as a start needs, and none after it.
+        # Allows as many threads as a start needs, and no more.
         server = Server(program, folder, *FLAGS, "--config", folder / "config.json",
                         env=environment(library, refused + 1))
         status, answer = server.call("PUT", "/v1/caches/small", CACHE)

@@ -8,7 +8,7 @@
 
 namespace cairn::fakes {
 
-// The disk of a rig inside a fake, which borrows the real one. Must outlive the rig.
+// Wraps a rig's disk in a fake, which borrows the real one. Must outlive the rig.
 template <class Fake>
 class FakedDisk {
  public:
@@ -16,7 +16,7 @@ class FakedDisk {
   FakedDisk(const FakedDisk&) = delete;
   FakedDisk& operator=(const FakedDisk&) = delete;
 
-  // To be called once, by the rig.
+  // The rig calls it once.
   std::function<std::unique_ptr<DiskIo>(std::unique_ptr<DiskIo>)> wrap() {
     return [this](std::unique_ptr<DiskIo> disk) {
       real_ = std::move(disk);

@@ -9,8 +9,8 @@
 
 namespace cairn::fakes {
 
-// A disk that fails when told to, after it has moved half of the bytes of the call: whoever takes a
-// failed call for a good one is found out. Thread-safe.
+// A disk that fails calls on request, after it has moved half of a call's bytes: a caller that
+// takes a failed call for a good one is noticed. Thread-safe.
 class FaultyDiskIo final : public DiskIo {
  public:
   // Borrows the real one.
@@ -22,7 +22,7 @@ class FaultyDiskIo final : public DiskIo {
     calls_ = 0;
     failing_call_ = n;
   }
-  // Every call that touches a byte of [offset_bytes, offset_bytes + size_bytes) fails.
+  // Every call fails that touches a byte of [offset_bytes, offset_bytes + size_bytes).
   struct Range {
     std::uint64_t offset_bytes = 0;
     std::uint64_t size_bytes = 0;
@@ -40,7 +40,7 @@ class FaultyDiskIo final : public DiskIo {
     if (!fails(call.runs)) return real_.submit(std::move(call), std::move(done));
     call.runs = half(call.runs);
     real_.submit(std::move(call), [done = std::move(done)](const Result<>&) mutable {
-      done(Error{ErrorCode::io_error, "the disk was told to fail this call"});
+      done(Error{ErrorCode::io_error, "the test made this call fail"});
     });
   }
 

@@ -39,7 +39,7 @@ class FaultyRuntime::Plan {
   std::uint64_t count(Fault fault) const { return kinds_[static_cast<std::size_t>(fault)].count; }
   std::uint64_t failed() const { return failed_; }
 
-  // Counts an operation; its error, where it is the one to fail.
+  // Counts an operation. Returns its error if it is the one to fail.
   std::optional<Error> next(Fault fault) {
     Kind& kind = at(fault);
     const std::uint64_t number = ++kind.count;
@@ -49,11 +49,11 @@ class FaultyRuntime::Plan {
                                               " number " + std::to_string(number)};
   }
 
-  void hold_telling() {
+  void hold_callbacks() {
     MutexLock lock(mutex_);
     holds_ = true;
   }
-  void let_tell() {
+  void release_callbacks() {
     std::vector<UniqueFunction<void()>> held;
     {
       MutexLock lock(mutex_);
@@ -168,7 +168,7 @@ class FaultyStream final : public Stream {
   const std::unique_ptr<Stream> real_;
   const std::shared_ptr<FaultyRuntime::Plan> plan_;
   Mutex mutex_;
-  std::optional<Error> broken_ CAIRN_GUARDED_BY(mutex_);  // sticks, as a device's errors do
+  std::optional<Error> broken_ CAIRN_GUARDED_BY(mutex_);  // sticky, like a device's errors
 };
 
 }  // namespace
@@ -178,8 +178,8 @@ FaultyRuntime::FaultyRuntime(std::unique_ptr<DeviceRuntime> real)
 FaultyRuntime::~FaultyRuntime() = default;
 
 void FaultyRuntime::fail_nth(Fault fault, std::uint64_t n) { plan_->fail_nth(fault, n); }
-void FaultyRuntime::hold_telling() { plan_->hold_telling(); }
-void FaultyRuntime::let_tell() { plan_->let_tell(); }
+void FaultyRuntime::hold_callbacks() { plan_->hold_callbacks(); }
+void FaultyRuntime::release_callbacks() { plan_->release_callbacks(); }
 void FaultyRuntime::wait_for_held(std::size_t events) { plan_->wait_for_held(events); }
 std::uint64_t FaultyRuntime::count(Fault fault) const { return plan_->count(fault); }
 std::uint64_t FaultyRuntime::failed() const { return plan_->failed(); }

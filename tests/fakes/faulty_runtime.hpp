@@ -11,15 +11,15 @@
 
 namespace cairn::fakes {
 
-// What can be made to fail, and is counted.
+// The operations that can fail and are counted.
 enum class Fault : std::uint8_t {
-  allocate,       // any allocate_…() and import_memory() answer device_error
-  create_stream,  // create_stream() answers device_error
-  copy,           // copy() answers device_error, nothing is copied
+  allocate,       // any allocate_…() and import_memory() return device_error
+  create_stream,  // create_stream() returns device_error
+  copy,           // copy() returns device_error and copies nothing
   copy_later,  // copy() is accepted and copies half of its pieces; events recorded after it on its
-               // stream, and on streams that wait for such an event, answer device_error
-  record,      // record() answers device_error
-  event,       // the event answers device_error once the work before it has ended
+               // stream, and on streams that wait for such an event, return device_error
+  record,      // record() returns device_error
+  event,       // the event returns device_error once the work before it has ended
 };
 inline constexpr std::size_t kFaults = 6;
 
@@ -31,31 +31,30 @@ std::string_view to_string(Fault fault);
 //     FaultyRuntime runtime(make_host_runtime({}).value());
 //     runtime.fail_nth(Fault::copy, n);
 //     … run, check that a failure is a failure …
-//     if (runtime.failed() == 0) break;  // n is beyond the last operation: every one has failed
-//     once
+//     if (runtime.failed() == 0) break;  // each operation has failed once
 //   }
 //
-// Its streams and events work with each other only. Thread-safe as the interface says; the plan and
+// Its streams and events only work with each other. Thread-safe like the interface. The plan and
 // the counts outlive the runtime's streams.
 class FaultyRuntime : public DeviceRuntime {
  public:
   explicit FaultyRuntime(std::unique_ptr<DeviceRuntime> real);
   ~FaultyRuntime() override;
 
-  // From now on the n-th (1 is the next) operation of that kind fails; 0: none. One plan a kind.
+  // The n-th operation of that kind from now on fails (1: the next; 0: none). One plan per kind.
   void fail_nth(Fault fault, std::uint64_t n);
-  // From now on lost() answers that; nothing else changes.
+  // From now on lost() returns that; nothing else changes.
   void lose(std::string why);
-  // From now on nobody is told of an event that is reached, until let_tell(). Who asks or waits is
-  // answered all the same.
-  void hold_telling();
-  void let_tell();
-  // Until so many are not told.
+  // Holds all callbacks of reached events until release_callbacks(). ready() and wait() work as
+  // before.
+  void hold_callbacks();
+  void release_callbacks();
+  // Waits until that many callbacks are held.
   void wait_for_held(std::size_t events);
-  // Operations of the kind so far. `copy` and `copy_later` count the same calls, `record` and
-  // `event` too.
+  // The operations of the kind so far. `copy` and `copy_later` count the same calls, and so do
+  // `record` and `event`.
   std::uint64_t count(Fault fault) const;
-  // How many operations were made to fail.
+  // How many operations have failed by the plan.
   std::uint64_t failed() const;
 
   std::string_view name() const override;

@@ -8,11 +8,11 @@
 
 namespace cairn::fakes {
 
-// A disk whose calls wait while its gate is closed, so that a test can hold a transfer in the
-// middle. Thread-safe.
+// A disk whose calls wait while its gate is closed, so that a test can hold a transfer midway.
+// Thread-safe.
 class GatedDiskIo final : public DiskIo {
  public:
-  // Borrows the real one. The gate is open.
+  // Borrows the real one. The gate starts open.
   explicit GatedDiskIo(DiskIo& real) : real_(real) {}
 
   void close() {

@@ -7,7 +7,7 @@
 
 namespace cairn::fakes {
 
-// A folder of the test's own, removed with all it holds.
+// A test's own folder; removed with its content.
 class TempDir {
  public:
   TempDir() : TempDir(std::filesystem::temp_directory_path()) {}

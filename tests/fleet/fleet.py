@@ -39,7 +39,7 @@ HIT_RATE_SLACK = 0.01
 # share two cores.
 DEADLINE_MS = 2.0
 SCHEDULING_MS = 6.0
-TELLS_OF_FAULTS = re.compile("failed|refused|dropped|wrong|late")
+FAULT_METRICS = re.compile("failed|refused|dropped|wrong|late")
 
 
 def key_of(block: int) -> str:
@@ -213,11 +213,11 @@ class Faults:
         self._plan: list[tuple[str, Callable[[], str]]] = [
             ("a primary is killed", self._kill_primary),
             ("slots move there and back", self._move_slots),
-            ("a node stands still for 5 s", self._stop_node),
+            ("a node is stopped for 5 s", self._stop_node),
             ("a node's link is cut for 10 s", self._cut_link),
             ("a node is 50 ms away for 5 s", self._delay),
             ("the store is full and refuses for 5 s", self._fill),
-            ("bits of values are turned", self._spoil),
+            ("bits of values are flipped", self._spoil),
         ]
         self._thread = threading.Thread(target=self._run)
         self.said: list[str] = []
@@ -260,7 +260,7 @@ class Faults:
         """What the metrics show of the fault."""
         after = self._counters()
         more = {name: after[name] - before.get(name, 0) for name in sorted(after)}
-        return [f"  {name} +{more[name]:.0f}" for name in more if more[name] > 0 and TELLS_OF_FAULTS.search(name)]
+        return [f"  {name} +{more[name]:.0f}" for name in more if more[name] > 0 and FAULT_METRICS.search(name)]
 
     def _kill_primary(self) -> str:
         node = self._rng.choice(self._store.primaries())
@@ -325,24 +325,24 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=3, help="servers, 2 to 4 (default 3)")
     parser.add_argument("--blocks", type=int, default=1000, help="blocks in the memory of each (default 1000)")
     parser.add_argument("--trace", help="a trace in Mooncake's form (default: conversations made up)")
-    parser.add_argument("--requests", type=int, default=600, help="of the trace (default 600)")
+    parser.add_argument("--requests", type=int, default=600, help="requests of the trace (default 600)")
     parser.add_argument("--placement", choices=("values", "holders"), default="values")
     parser.add_argument(
         "--store-blocks",
         type=int,
-        help="with values: the store holds so many blocks, and the fleet is compared with one server of as many "
-        "(default: all that come, compared with what the servers hold together)",
+        help="with values: the number of blocks in the store; the fleet is compared with one server of as many "
+        "(default: no limit, compared with one server of the servers' total capacity)",
     )
     parser.add_argument(
         "--match-deadline-ms",
         type=float,
         default=DEADLINE_MS,
-        help="what a match waits for the store (default 2); more where ten programs share few cores",
+        help="how long a match waits for the store (default 2); needs more if ten programs share few cores",
     )
     parser.add_argument("--pause-ms", type=int, default=50, help="between two requests (default 50)")
-    parser.add_argument("--seed", type=int, default=1, help="of hosts and faults")
-    parser.add_argument("--figures", action="store_true", help="fail where what is found or how fast falls short")
-    parser.add_argument("--faults", action="store_true", help="treat the cluster and a server badly meanwhile")
+    parser.add_argument("--seed", type=int, default=1, help="seed for hosts and faults")
+    parser.add_argument("--figures", action="store_true", help="fail if the hit rate or the speed is too low")
+    parser.add_argument("--faults", action="store_true", help="disturb the cluster and a server meanwhile")
     arguments = parser.parse_args()
     enter()
     with tempfile.TemporaryDirectory(prefix="cairn-fleet-") as folder:

@@ -43,7 +43,7 @@ def enter() -> None:
     ]
     may = [*alone, "ip", "link", "add", "hosts", "type", "bridge"]
     if subprocess.run(may, capture_output=True, check=False).returncode != 0:
-        skip("this system lets nobody make network namespaces and bridges")
+        skip("this system does not allow network namespaces and bridges")
     Path("/run/netns").mkdir(exist_ok=True)
     os.environ[ENTERED] = "1"
     os.execvp(alone[0], [*alone, sys.executable, "-B", *sys.argv])

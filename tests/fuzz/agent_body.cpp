@@ -1,4 +1,5 @@
-// An agent's registration, a load or a store (the first byte), as JSON or MessagePack (the second).
+// An agent's registration, a load or a store (chosen by the first byte), as JSON or MessagePack (by
+// the second).
 #include "server/codec/agent_body.hpp"
 
 #include "tests/fuzz/fuzz.hpp"
@@ -20,9 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto body = cairn::read_whole(*document, [copy](cairn::Fields& fields) {
       return cairn::read_engine_copy(fields, copy, 65'536);
     });
-    // What has no parents told is one prefix.
+    // A store without parents is one prefix.
     cairn::fuzz::must(!body || kind == 1 || body->parents.size() == body->keys.size(),
-                      "a store without a parent a key");
+                      "a store without a parent for each key");
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// The record of a block, which lies in files, in a shared store and in what other servers send.
-// Checksums are made right, or nothing would be read behind them.
+// The record of a block, as it is in files, in a shared store and in responses of other servers.
+// The test corrects the checksum; otherwise the fields after it would never be read.
 #include "transport/record/block_record.hpp"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace {
 
 using namespace cairn;
 
-// As the disk index has.
+// Like the disk index's.
 using Place = std::array<std::byte, 32>;
 
-// The checksum is the record's alone, and the input says how long that is.
+// The checksum covers only the record. The input gives the record's length.
 void read(std::vector<std::byte> bytes, std::size_t record_bytes) {
   const std::uint64_t checksum =
       hash_bytes(std::span(bytes).first(record_bytes).subspan(sizeof(checksum)), 0);

@@ -1,4 +1,4 @@
-// A Range field against a body whose length the first bytes say, and the same text as
+// A Range field for a body whose length is given by the first bytes, and the same text as
 // If-None-Match.
 #include "server/codec/byte_range.hpp"
 

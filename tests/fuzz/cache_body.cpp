@@ -1,4 +1,4 @@
-// A cache's configuration, as JSON or MessagePack (the first byte).
+// A cache's configuration, as JSON or MessagePack (chosen by the first byte).
 #include "server/codec/cache_body.hpp"
 
 #include "tests/fuzz/fuzz.hpp"

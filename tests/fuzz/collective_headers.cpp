@@ -1,5 +1,5 @@
-// What the other ranks of a group say of a call and of its keys: anything may arrive where this
-// rank expects their headers. Its own come first and are right.
+// The headers that other ranks of a group send for a call and its keys: any bytes may arrive. This
+// rank's own headers come first and are correct.
 #include "blockmgr/collectives/collective_headers.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace cairn;
 
-// As many bytes as the value has, and zeros where the input ends.
+// Takes a value's bytes from the input, with zeros after its end.
 template <class Value>
 Value taken(std::span<const std::byte>& input) {
   Value value{};
@@ -28,7 +28,7 @@ BlockKey key_of(std::size_t number) {
   return BlockKey(std::span(&byte, 1));
 }
 
-// A header of the key that is asked for, one of any key, or any bytes.
+// A header of the requested key, one of any key, or any bytes.
 KeyMessage message_of(const BlockKey& key, std::span<const std::byte>& input) {
   const auto how = taken<std::uint8_t>(input);
   if (how % 4 == 3) return taken<KeyMessage>(input);
@@ -71,8 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t key = 0; key < keys; ++key) {
     const auto giver = plan.owner(key);
     fuzz::must(!giver || (*giver < members && (!owner || *giver == *owner)),
-               "a block from who does not give it");
-    fuzz::must(!plan.moves(key) || giver.has_value(), "a block from nobody");
+               "a block from a rank that does not send it");
+    fuzz::must(!plan.moves(key) || giver.has_value(), "a block without a sender");
     for (std::size_t member = 0; member < members; ++member) {
       fuzz::must(plan.header(member, key).key == key_of(key), "the block of another key");
     }

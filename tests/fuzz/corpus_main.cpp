@@ -1,5 +1,5 @@
-// Gives a target every file of its corpus, and every beginning of each: what a connection that is
-// cut would leave.
+// Gives a target every file of its corpus, and every prefix of each file, as from a connection that
+// breaks off.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// Beginnings of long files are taken at this many places.
+// The most prefixes of one file.
 constexpr std::size_t kMaxCuts = 512;
 
 std::size_t replay(const std::filesystem::path& path) {
@@ -18,7 +18,7 @@ std::size_t replay(const std::filesystem::path& path) {
   const std::size_t step = bytes.size() / kMaxCuts + 1;
   std::size_t runs = 0;
   for (std::size_t size = 0; size < bytes.size(); size += step, ++runs) {
-    // A copy of its own, so that a read past its end is seen.
+    // A separate copy, so that a sanitizer sees a read past its end.
     const std::vector<std::uint8_t> part(bytes.begin(),
                                          bytes.begin() + static_cast<std::ptrdiff_t>(size));
     LLVMFuzzerTestOneInput(part.data(), part.size());

@@ -1,5 +1,5 @@
-// A body of a rare route as JSON or MessagePack (the first byte), and a cache's configuration read
-// from it. What was read can be written and read again, as the same.
+// A body of a rare route as JSON or MessagePack (chosen by the first byte), and a cache's
+// configuration read from it. A parsed document can be written and read again, and stays the same.
 #include "server/codec/document.hpp"
 
 #include "server/codec/cache_body.hpp"

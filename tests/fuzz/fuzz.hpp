@@ -7,26 +7,26 @@
 #include <span>
 #include <string_view>
 
-// What a fuzz target defines. Linked with libFuzzer by `./run fuzz`; with corpus_main.cpp, which
-// replays the corpus, by every other build.
+// Each fuzz target defines this function. `./run fuzz` links it with libFuzzer; other builds link
+// it with corpus_main.cpp, which replays the corpus.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace cairn::fuzz {
 
-// A finding, unlike a refused input.
+// Reports a finding if `right` is false; a refused input is none.
 inline void must(bool right, const char* what) {
   if (right) return;
   std::fprintf(stderr, "finding: %s\n", what);
   std::abort();
 }
 
-// An input cut up from its front.
+// An input that is consumed from the front.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size)
       : rest_(reinterpret_cast<const std::byte*>(data), size) {}
 
-  // 0 where nothing is left.
+  // 0 at the end.
   std::uint8_t byte() {
     if (rest_.empty()) return 0;
     const auto value = std::to_integer<std::uint8_t>(rest_.front());

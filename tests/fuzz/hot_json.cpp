@@ -1,6 +1,6 @@
-// The bodies of the hot routes: read as they come, and written anew by another parser, as a body in
-// MessagePack is. Both must be taken, or neither, and the same be found in them. The first byte
-// chooses the route.
+// The bodies of the hot routes: read directly, and read again after another parser has rewritten
+// them, like bodies in MessagePack. Both must be accepted or both refused, with the same values.
+// The first byte chooses the route.
 #include "server/codec/hot_json.hpp"
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace {
 
 using cairn::fuzz::must;
 
-// So few that both ways come to them.
+// Limits so low that inputs reach them.
 constexpr cairn::MatchLimits kLimits{.max_keys = 6, .max_tokens = 9};
 constexpr std::size_t kMaxBlocks = 4;
 
-// A body as the HTTP machinery hands it over.
+// A body with padding, like the HTTP code's.
 class Padded {
  public:
   explicit Padded(std::span<const std::byte> bytes) : size_(bytes.size()) {
@@ -32,58 +32,60 @@ class Padded {
   std::size_t size_;
 };
 
-std::string told(cairn::KeyView key) {
+std::string text_of(cairn::KeyView key) {
   const auto bytes = key.bytes();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::string told(const cairn::BlockHandle& handle) {
+std::string text_of(const cairn::BlockHandle& handle) {
   return std::string(cairn::to_string(handle.tier)) + "." + std::to_string(handle.slot) + "." +
          std::to_string(handle.generation) + " ";
 }
 
-std::string told(cairn::MatchBody& body) {
+std::string text_of(cairn::MatchBody& body) {
   std::string all = std::to_string(body.has_tokens) + std::to_string(body.wait_ms) + " " +
                     std::to_string(body.lease_ms.value_or(7)) + " " + body.salt.value_or("-");
-  for (cairn::KeyView key : body.keys.views()) all.append(told(key)).append("|");
+  for (cairn::KeyView key : body.keys.views()) all.append(text_of(key)).append("|");
   for (std::uint32_t token : body.tokens) all.append(std::to_string(token)).append(",");
   if (body.onboard) all += cairn::to_string(*body.onboard);
   return all;
 }
 
-std::string told(const cairn::AllocateBody& body) {
+std::string text_of(const cairn::AllocateBody& body) {
   return std::to_string(body.count) + " " + std::to_string(body.priority) + " " +
          std::to_string(body.lease_ms.value_or(7)) +
          (body.tier ? std::string(cairn::to_string(*body.tier)) : "");
 }
 
-std::string told(const cairn::CommitBody& body) {
+std::string text_of(const cairn::CommitBody& body) {
   std::string all;
   for (const cairn::CommitBlock& block : body.blocks) {
-    all += told(block.handle) + told(block.key.view()) + "|";
-    if (block.parent) all += told(block.parent->view());
+    all += text_of(block.handle) + text_of(block.key.view()) + "|";
+    if (block.parent) all += text_of(block.parent->view());
     all += std::to_string(block.ttl_ms.value_or(0)) + ";";
   }
   return all;
 }
 
-std::string told(const cairn::ReleaseBody& body) {
+std::string text_of(const cairn::ReleaseBody& body) {
   std::string all;
-  for (const cairn::BlockHandle& handle : body.blocks) all += told(handle);
+  for (const cairn::BlockHandle& handle : body.blocks) all += text_of(handle);
   return all;
 }
 
-std::string told(const cairn::RenewBody& body) { return std::to_string(body.lease_ms.value_or(7)); }
+std::string text_of(const cairn::RenewBody& body) {
+  return std::to_string(body.lease_ms.value_or(7));
+}
 
 template <class Read>
 void compare(const Padded& body, Read&& read) {
-  auto as_it_came = read(body.bytes());
+  auto original = read(body.bytes());
   auto parsed = cairn::parse_document(body.bytes(), cairn::WireFormat::text);
-  if (!parsed) return must(!as_it_came, "the document is refused and the text is taken");
+  if (!parsed) return must(!original, "the document is refused and the text is accepted");
   const std::string text = parsed->dump();
-  auto written_anew = read(Padded(std::as_bytes(std::span(text))).bytes());
-  must(as_it_came.has_value() == written_anew.has_value(), "one is taken, the other refused");
-  if (as_it_came) must(told(*as_it_came) == told(*written_anew), "two different requests");
+  auto rewritten = read(Padded(std::as_bytes(std::span(text))).bytes());
+  must(original.has_value() == rewritten.has_value(), "one is accepted, the other refused");
+  if (original) must(text_of(*original) == text_of(*rewritten), "two different requests");
 }
 
 }  // namespace

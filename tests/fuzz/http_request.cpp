@@ -1,5 +1,5 @@
-// A request's head, and its body where that is chunked, arriving in pieces. The first byte is the
-// size of the pieces: what is found must not depend on it.
+// A request's head, and its body if chunked, arriving in pieces. The first byte is the size of the
+// pieces: the result must not depend on it.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -23,7 +23,7 @@ constexpr std::uint64_t kBodyMemoryBytes = 1 << 20;
 
 struct Outcome {
   ParseState state = ParseState::need_more;
-  std::string head;  // all that was understood of it
+  std::string head;  // all parsed fields
   std::string body;
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
@@ -34,7 +34,7 @@ bool within(std::string_view part, const InputBuffer&, const std::byte* begin) {
          (part.data() >= memory && part.data() + part.size() <= memory + kBufferBytes);
 }
 
-std::string told(const RequestHead& head, const InputBuffer& buffer, const std::byte* begin) {
+std::string text_of(const RequestHead& head, const InputBuffer& buffer, const std::byte* begin) {
   std::string all;
   for (std::string_view part :
        {head.path, head.query, head.content_type, head.accept, head.authorization, head.range,
@@ -49,7 +49,7 @@ std::string told(const RequestHead& head, const InputBuffer& buffer, const std::
 Outcome parse(std::span<const std::byte> bytes, std::size_t piece) {
   InputBuffer input(kBufferBytes);
   const std::byte* const begin = input.room().data();
-  // Once for all inputs: making it costs more than parsing.
+  // Created once for all inputs: creating it costs more than parsing.
   static const auto memory = cairn::http::BodyMemory::create(kBodyMemoryBytes).value();
   BodyBuffer body(*memory);
   RequestParser parser(kMaxHeaderBytes);
@@ -63,7 +63,7 @@ Outcome parse(std::span<const std::byte> bytes, std::size_t piece) {
     if (!has_head) {
       outcome.state = parser.read_head(input);
       has_head = outcome.state == ParseState::done;
-      if (has_head) outcome.head = told(parser.head(), input, begin);
+      if (has_head) outcome.head = text_of(parser.head(), input, begin);
     }
     if (has_head && parser.head().chunked && !input.empty()) {
       outcome.state = parser.read_chunks(input, body, kMaxBodyBytes);
@@ -87,9 +87,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Outcome in_pieces = parse(bytes, piece);
   cairn::fuzz::must(whole.head == in_pieces.head || whole.state != in_pieces.state,
                     "the pieces change the head");
-  // Which of two faults is seen first may depend on them; whether there is a request must not.
+  // The pieces may decide which of two faults is found first, but not whether the request is valid.
   cairn::fuzz::must((whole.state == ParseState::done) == (in_pieces.state == ParseState::done),
-                    "the pieces decide whether it is a request");
+                    "the pieces decide whether the request is valid");
   if (whole.state == ParseState::done) {
     cairn::fuzz::must(whole == in_pieces, "the pieces change the request");
   }

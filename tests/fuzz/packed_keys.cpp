@@ -1,5 +1,5 @@
-// A match's keys end to end, of the length that the first byte says, as the route cuts them up; and
-// the same bytes as tokens.
+// A match's packed keys, split like in the route; the first byte gives their length. The same bytes
+// are also read as tokens.
 #include <cstring>
 #include <vector>
 

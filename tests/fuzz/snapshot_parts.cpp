@@ -1,6 +1,6 @@
-// The header and the footer of a snapshot's file, which may come from another machine; its index is
-// of block records. Checksums are made right, or
-// nothing would be read behind them.
+// The header and the footer of a snapshot's file, which may come from another machine. Its index
+// consists of block records. The test corrects the checksum; otherwise the fields after it would
+// never be read.
 #include "base/hash.hpp"
 #include "blockmgr/snapshot/snapshot_format.hpp"
 #include "tests/fuzz/fuzz.hpp"

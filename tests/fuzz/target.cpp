@@ -1,4 +1,4 @@
-// A request's target: the route of the path, its parameters, and the parameters of the query.
+// A request's target: the path's route and parameters, and the query's parameters.
 #include "blockmgr/index/cache_name.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/query.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 using cairn::http::Method;
 
-// Of each shape that the contract's paths have.
+// One pattern for each form of the API's paths.
 constexpr cairn::RoutePattern kPatterns[] = {
     {Method::get, "/"},
     {Method::get, "/metrics"},

@@ -1,4 +1,4 @@
-// The file of tokens, and an Authorization field looked up in one.
+// The token file, and an Authorization field that is looked up in one.
 #include "server/auth/tokens.hpp"
 
 #include "tests/fuzz/fuzz.hpp"

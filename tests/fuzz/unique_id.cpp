@@ -1,4 +1,4 @@
-// A group's unique id, as a client of one server brings it to another.
+// A group's unique id, which a client carries from one server to another.
 #include "tests/fuzz/fuzz.hpp"
 #include "transport/collective/local_rendezvous.hpp"
 

@@ -1,4 +1,4 @@
-// The JSON in front of the blocks of a bulk write.
+// The JSON before the blocks of a bulk write.
 #include "server/routes/write_header.hpp"
 
 #include "tests/fuzz/fuzz.hpp"

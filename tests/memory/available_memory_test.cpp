@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// A machine with 1,000 KiB to give, and a process in the group /pod/engine.
+// A machine with 1,000 KiB available, and a process in the group /pod/engine.
 class GroupMemory : public ::testing::Test {
  protected:
   GroupMemory() {
@@ -48,33 +48,33 @@ class GroupMemory : public ::testing::Test {
   const fakes::TempDir folder_;
 };
 
-TEST_F(GroupMemory, IsTheMachinesWhereNoGroupHasALimit) {
+TEST_F(GroupMemory, UsesTheMachinesMemoryIfNoGroupHasALimit) {
   EXPECT_EQ(memory().bytes(), 1000u * 1024);
 }
 
-TEST_F(GroupMemory, IsWhatTheGroupHasLeft) {
+TEST_F(GroupMemory, UsesTheRestOfTheGroupsLimit) {
   group("pod/engine", {.most = "900000", .used = "600000"});
   EXPECT_EQ(memory().bytes(), 300'000u);
 }
 
-TEST_F(GroupMemory, IsWhatTheGroupAboveHasLeft) {
+TEST_F(GroupMemory, UsesTheRestOfTheParentGroupsLimit) {
   group("pod/engine", {.most = "900000", .used = "600000"});
   group("pod", {.most = "800000", .used = "700000"});
   EXPECT_EQ(memory().bytes(), 100'000u);
 }
 
-// The kernel drops them where a group reaches its limit.
-TEST_F(GroupMemory, CountsFilesThatNobodyReadsAsFree) {
+// The kernel drops them when a group reaches its limit.
+TEST_F(GroupMemory, CountsInactiveFilesAsFree) {
   group("pod", {.most = "800000", .used = "700000", .inactive_files = "50000"});
   EXPECT_EQ(memory().bytes(), 150'000u);
 }
 
-TEST_F(GroupMemory, IsNothingWhereAGroupHasMoreThanItMay) {
+TEST_F(GroupMemory, IsZeroIfAGroupExceedsItsLimit) {
   group("pod", {.most = "800000", .used = "900000"});
   EXPECT_EQ(memory().bytes(), 0u);
 }
 
-TEST_F(GroupMemory, FollowsWhatTheFilesSay) {
+TEST_F(GroupMemory, FollowsChangesOfTheFiles) {
   const AvailableMemory now = memory();
   group("pod", {.most = "800000", .used = "700000"});
   EXPECT_EQ(now.bytes(), 100'000u);
@@ -82,8 +82,9 @@ TEST_F(GroupMemory, FollowsWhatTheFilesSay) {
   EXPECT_EQ(now.bytes(), 50'000u);
 }
 
-// Each look took descriptors for a moment, which a cache that was being made then missed.
-TEST_F(GroupMemory, IsReadFromFilesThatAreOpenAlready) {
+// Each reading opened files for a moment. A cache that was being created then ran out of
+// descriptors.
+TEST_F(GroupMemory, ReadsFilesThatAreAlreadyOpen) {
   group("pod", {.most = "800000", .used = "700000", .inactive_files = "50000"});
   const AvailableMemory now = memory();
   std::filesystem::remove_all(path("groups"));
@@ -91,13 +92,13 @@ TEST_F(GroupMemory, IsReadFromFilesThatAreOpenAlready) {
   EXPECT_EQ(now.bytes(), 150'000u);
 }
 
-TEST(AvailableMemory, IsNotBoundedWhereNothingIsTold) {
+TEST(AvailableMemory, IsUnlimitedIfNoFileCanBeRead) {
   const AvailableMemory none(
       {.machine = "/nowhere", .own_group = "/nowhere", .groups = "/nowhere"});
   EXPECT_EQ(none.bytes(), std::numeric_limits<std::uint64_t>::max());
 }
 
-TEST(AvailableMemory, IsNoMoreThanTheMachineHas) {
+TEST(AvailableMemory, IsAtMostTheMachinesMemory) {
   EXPECT_GT(AvailableMemory().bytes(), 0u);
   EXPECT_LE(AvailableMemory().bytes(), machine_memory_bytes());
 }

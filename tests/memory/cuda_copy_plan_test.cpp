@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kPiece = 4096;
 
-// Addresses only; nothing is ever read from them.
+// Only addresses; their bytes are never read.
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 std::byte* const kPinned = at(0x10'0000);  // four registrations
@@ -35,39 +35,39 @@ class CudaCopyPlanTest : public testing::Test {
   CudaCopyPlan plan_;
 };
 
-TEST_F(CudaCopyPlanTest, MergesWhatFollowsOnBothSides) {
+TEST_F(CudaCopyPlanTest, MergesPiecesAdjacentOnBothSides) {
   add({{kDevice0, kDevice0 + 8192, 100}, {kDevice0 + 100, kDevice0 + 8292, 50}}).value();
   ASSERT_EQ(plan_.batch.size(), 1u);
   EXPECT_EQ(plan_.batch[0].size_bytes, 150u);
 }
 
-TEST_F(CudaCopyPlanTest, KeepsApartWhatFollowsOnOneSideOnly) {
+TEST_F(CudaCopyPlanTest, DoesNotMergePiecesAdjacentOnOneSideOnly) {
   add({{kDevice0, kPinned, 100}, {kDevice0 + 100, kPinned + 101, 50}}).value();
   EXPECT_EQ(plan_.batch.size(), 2u);
 }
 
-TEST_F(CudaCopyPlanTest, CutsWhereOneRegistrationEnds) {
+TEST_F(CudaCopyPlanTest, CutsAtTheEndOfARegistration) {
   add({{kDevice0, kPinned + 4000, 5000}}).value();
   std::vector<std::uint64_t> sizes;
   for (const MemoryCopy& copy : plan_.batch) sizes.push_back(copy.size_bytes);
   EXPECT_THAT(sizes, testing::ElementsAre(96, 4096, 808));
 }
 
-TEST_F(CudaCopyPlanTest, ChoosesByWhatTheSidesAre) {
+TEST_F(CudaCopyPlanTest, ChoosesTheCallByTheKindsOfMemory) {
   add({{kDevice0, kPinned, 8}, {kPinned + 100, kDevice0 + 100, 8}, {kDevice0 + 200, kDevice0, 8}})
       .value();
   EXPECT_EQ(plan_.batch.size(), 3u);
   add({{kDevice0, kPageable, 8}, {kPageable, kPinned, 8}, {kPinned, kPinned + 64, 8}}).value();
   EXPECT_EQ(plan_.single.size(), 3u);
   add({{kUnified, kDevice0, 8}, {kDevice1, kPinned, 8}}).value();
-  EXPECT_EQ(plan_.single.size(), 5u);  // anywhere, and another device's than the stream's
+  EXPECT_EQ(plan_.single.size(), 5u);  // unified memory, and a device that is not the stream's
   add({{kDevice1, kDevice0, 8}}).value();
   ASSERT_EQ(plan_.peer.size(), 1u);
   EXPECT_EQ(plan_.peer[0].destination_device, 1);
   EXPECT_EQ(plan_.peer[0].source_device, 0);
 }
 
-TEST_F(CudaCopyPlanTest, RefusesWhatRunsPastTheEndOfItsMemory) {
+TEST_F(CudaCopyPlanTest, RefusesACopyPastTheEndOfItsMemory) {
   for (const MemoryCopy& copy :
        {MemoryCopy{kDevice0 + kBytes - 7, kPinned, 8},
         MemoryCopy{kDevice0, kPinned + kBytes - 7, 8}, MemoryCopy{kDevice0, kDevice1 - 7, 8}}) {
@@ -81,14 +81,14 @@ TEST_F(CudaCopyPlanTest, RefusesACopyThatOverlapsItself) {
   EXPECT_EQ(add({{kPinned, kPinned + 7, 8}}).error().code, ErrorCode::device_error);
 }
 
-TEST_F(CudaCopyPlanTest, TakesMemoryThatIsGoneForPageable) {
+TEST_F(CudaCopyPlanTest, TreatsErasedMemoryAsPageable) {
   addresses_.erase(kDevice0);
   add({{kDevice0, kPinned, 8}}).value();
   EXPECT_EQ(plan_.single.size(), 1u);
 }
 
-// What is planned, run byte by byte, moves what was asked for and nothing else.
-TEST_F(CudaCopyPlanTest, MovesEveryByteOnceWhateverThePieces) {
+// The planned copies, run byte by byte, move exactly the requested bytes.
+TEST_F(CudaCopyPlanTest, MovesEveryByteOnceForAnyPieces) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

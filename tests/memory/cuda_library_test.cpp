@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-TEST(CudaLibrary, SaysWhichCallFoundNoDriver) {
+TEST(CudaLibrary, NamesTheCallThatFoundNoDriver) {
   const auto made = make_cuda_runtime();
   if (made) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(made.error().code, ErrorCode::unavailable);

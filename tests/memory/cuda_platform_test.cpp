@@ -20,12 +20,12 @@ class CudaPlatformTest : public testing::Test {
   fakes::TempDir folder_;
 };
 
-TEST_F(CudaPlatformTest, FindsTheNodeOfADeviceThatCudaNamesInUpperCase) {
+TEST_F(CudaPlatformTest, FindsTheNodeOfAnUpperCaseAddress) {
   write("0000:3b:00.0/numa_node", "1\n");
   EXPECT_EQ(numa_node_of_pci_device("0000:3B:00.0", folder_.path()), 1);
 }
 
-TEST_F(CudaPlatformTest, KnowsNoNodeWhereTheSystemSaysNone) {
+TEST_F(CudaPlatformTest, ReportsNoNodeIfTheSystemNamesNone) {
   write("0000:3b:00.0/numa_node", "-1\n");
   write("0000:3c:00.0/numa_node", "none");
   EXPECT_EQ(numa_node_of_pci_device("0000:3B:00.0", folder_.path()), -1);
@@ -40,7 +40,7 @@ struct Machine {
   MemoryVisibility sees;
 };
 
-// What NVIDIA's programming guide says of each kind of system in its chapter on unified memory.
+// From the chapter on unified memory in NVIDIA's programming guide.
 constexpr Machine kMachines[] = {
     {"discrete",
      "6.1.0-18-amd64",
@@ -84,14 +84,14 @@ constexpr Machine kMachines[] = {
      MemoryVisibility::device},
 };
 
-TEST_F(CudaPlatformTest, SeesAsFarAsTheMachineLets) {
+TEST_F(CudaPlatformTest, VisibilityFollowsTheMachine) {
   for (const Machine& machine : kMachines) {
     const auto release = write("osrelease", std::string(machine.kernel) + "\n");
     EXPECT_EQ(cuda_visibility({&machine.facts, 1}, release), machine.sees) << machine.name;
   }
 }
 
-TEST_F(CudaPlatformTest, SeesAsFarAsItsLeastDevice) {
+TEST_F(CudaPlatformTest, VisibilityFollowsTheMostLimitedDevice) {
   const auto release = write("osrelease", "6.8.0-1015-nvidia-64k\n");
   const CudaMemoryFacts both[] = {kMachines[0].facts, kMachines[2].facts};
   EXPECT_EQ(cuda_visibility(both, release), MemoryVisibility::explicit_dma);

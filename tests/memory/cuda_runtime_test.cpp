@@ -1,4 +1,5 @@
-// What is the CUDA runtime's own, beside what every runtime does: it runs on the fake libcudart.
+// Tests of what only the CUDA runtime does, on the fake libcudart. tests/conformance tests what
+// every runtime does.
 #include "memory/cuda/cuda_runtime.hpp"
 
 #include <cuda_runtime_api.h>
@@ -46,7 +47,7 @@ class CudaRuntimeTest : public testing::Test {
   std::unique_ptr<Stream> stream(int device_id = 0) {
     return runtime_->create_stream(device_id).value();
   }
-  // Every second of `count` pieces of 16 bytes: none follows another.
+  // `count` pieces of 16 bytes, each 32 bytes after the last: none are adjacent.
   static std::vector<MemoryCopy> apart(const Region& to, const Region& from, std::size_t count) {
     std::vector<MemoryCopy> copies;
     for (std::size_t i = 0; i < count; ++i) {
@@ -54,7 +55,7 @@ class CudaRuntimeTest : public testing::Test {
     }
     return copies;
   }
-  // Breaks device 0 under a copy, and waits until somebody has been told.
+  // Breaks device 0 during a copy, and waits for the error.
   Error lose_device() {
     const Region here = pinned(8);
     const Region there = device(8);
@@ -64,7 +65,7 @@ class CudaRuntimeTest : public testing::Test {
     gate->open();
     return event->wait().error();
   }
-  // A copy on device 0 that breaks it once the gate is open, and an event after that.
+  // Issues a copy that breaks device 0 once the gate is open, and records an event after it.
   std::unique_ptr<Event> break_after(conformance::StreamGate& gate, Stream& issuing,
                                      MemoryCopy copy) {
     fake_->fail("work", 2, cudaErrorIllegalAddress);
@@ -77,7 +78,7 @@ class CudaRuntimeTest : public testing::Test {
   std::unique_ptr<DeviceRuntime> runtime_;
 };
 
-TEST_F(CudaRuntimeTest, NamesTheCallItsPurposeAndCudasWords) {
+TEST_F(CudaRuntimeTest, ErrorNamesTheCallItsPurposeAndCudasMessage) {
   fake_->fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
   const Error error = runtime_->allocate_device(12345, {}).error();
   EXPECT_EQ(error.code, ErrorCode::no_capacity);
@@ -86,7 +87,7 @@ TEST_F(CudaRuntimeTest, NamesTheCallItsPurposeAndCudasWords) {
             "(cudaErrorMemoryAllocation)");
 }
 
-TEST_F(CudaRuntimeTest, DeviceMemoryIsNotTheCpus) {
+TEST_F(CudaRuntimeTest, CpuCannotTouchDeviceMemory) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Region region = device(8);
   EXPECT_DEATH(std::memset(region.data(), 0, 8), "");
@@ -100,7 +101,7 @@ TEST_F(CudaRuntimeTest, UndoesAnIncompleteRegistration) {
   EXPECT_EQ(fake_->calls("cudaHostUnregister"), 2u);
 }
 
-TEST_F(CudaRuntimeTest, RegistersInPiecesAndLetsGoOfEach) {
+TEST_F(CudaRuntimeTest, RegistersInPiecesAndUnregistersEach) {
   {
     const Region region = pinned(3 * kPieceBytes + 1);
     EXPECT_EQ(fake_->registrations(), 4u);
@@ -108,11 +109,9 @@ TEST_F(CudaRuntimeTest, RegistersInPiecesAndLetsGoOfEach) {
   EXPECT_EQ(fake_->registrations(), 0u);
 }
 
-TEST_F(CudaRuntimeTest, PinnedMemoryCanBeMappedByAnotherProcess) {
-  EXPECT_GE(pinned(8).shared_fd(), 0);
-}
+TEST_F(CudaRuntimeTest, OtherProcessesCanMapPinnedMemory) { EXPECT_GE(pinned(8).shared_fd(), 0); }
 
-TEST_F(CudaRuntimeTest, MergesNeighboursIntoOneCopy) {
+TEST_F(CudaRuntimeTest, MergesAdjacentPiecesIntoOneCopy) {
   const Region from = pinned(4096);
   const Region to = device(4096);
   std::vector<MemoryCopy> copies;
@@ -124,7 +123,7 @@ TEST_F(CudaRuntimeTest, MergesNeighboursIntoOneCopy) {
   EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 0u);
 }
 
-TEST_F(CudaRuntimeTest, CopiesAFewPiecesOneByOneAndManyInABatch) {
+TEST_F(CudaRuntimeTest, CopiesFewPiecesSinglyAndManyInABatch) {
   const Region from = device(kPieceBytes);
   const Region to = device(kPieceBytes);
   const auto issuing = stream();
@@ -143,7 +142,7 @@ TEST_F(CudaRuntimeTest, SplitsABatchThatIsTooLong) {
   EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 3u);
 }
 
-TEST_F(CudaRuntimeTest, CopiesOneByOneWhereThatIsAskedFor) {
+TEST_F(CudaRuntimeTest, CopiesSinglyIfTheFormIsLoop) {
   const Region from = device(kPieceBytes);
   const Region to = device(kPieceBytes);
   stream()->copy(apart(to, from, 100), CopyForm::loop).value();
@@ -160,7 +159,7 @@ TEST_F(CudaRuntimeTest, CopiesPiecesAtEvenDistancesAsRows) {
   EXPECT_EQ(fake_->calls("cudaMemcpyAsync"), 1u);
 }
 
-TEST_F(CudaRuntimeTest, CopiesRowsOverASeamOfPinnedMemoryAsPieces) {
+TEST_F(CudaRuntimeTest, CopiesRowsAcrossRegistrationsAsPieces) {
   const Region from = pinned(2 * kPieceBytes);
   const Region to = device(2 * kPieceBytes);
   stream()->copy(apart(to, from, 2 * kPieceBytes / 32), CopyForm::rows).value();
@@ -168,7 +167,7 @@ TEST_F(CudaRuntimeTest, CopiesRowsOverASeamOfPinnedMemoryAsPieces) {
   EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 1u);
 }
 
-TEST_F(CudaRuntimeTest, CopiesRowsThatInterleaveAsPieces) {
+TEST_F(CudaRuntimeTest, CopiesInterleavedRowsAsPieces) {
   const Region here = device(kPieceBytes);
   std::vector<MemoryCopy> copies;
   for (std::size_t i = 0; i < 64; ++i) {
@@ -179,7 +178,7 @@ TEST_F(CudaRuntimeTest, CopiesRowsThatInterleaveAsPieces) {
   EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 1u);
 }
 
-TEST_F(CudaRuntimeTest, CopiesManyPiecesByFewKernels) {
+TEST_F(CudaRuntimeTest, CopiesManyPiecesWithFewKernels) {
   if (!has_copy_kernel()) GTEST_SKIP() << "built without nvcc";
   constexpr std::size_t kMany = kLargeCopyTable + 1;
   const Region from = pinned(32 * kMany);
@@ -189,7 +188,7 @@ TEST_F(CudaRuntimeTest, CopiesManyPiecesByFewKernels) {
   EXPECT_EQ(fake_->calls("cudaMemcpyBatchAsync"), 0u);
 }
 
-TEST_F(CudaRuntimeTest, NamesAKernelThatIsNotLaunched) {
+TEST_F(CudaRuntimeTest, NamesAKernelThatFailsToLaunch) {
   if (!has_copy_kernel()) GTEST_SKIP() << "built without nvcc";
   const Region from = pinned(4096);
   const Region to = device(4096);
@@ -199,7 +198,7 @@ TEST_F(CudaRuntimeTest, NamesAKernelThatIsNotLaunched) {
   EXPECT_EQ(fake_->last_error(), cudaSuccess);
 }
 
-TEST_F(CudaRuntimeTest, CopiesBetweenDevicesByTheirNames) {
+TEST_F(CudaRuntimeTest, CopiesBetweenDevicesWithAPeerCopy) {
   const Region from = device(4096);
   const Region to = runtime_->allocate_device(4096, {.device_id = 1}).value();
   const MemoryCopy copy{to.data(), from.data(), 4096};
@@ -217,7 +216,7 @@ TEST_F(CudaRuntimeTest, RefusesACopyPastTheEndOfItsMemory) {
   EXPECT_THAT(stream()->zero(to.data(), 8).error().detail, HasSubstr("past the end"));
 }
 
-TEST_F(CudaRuntimeTest, ZeroesEveryKindOfMemoryInItsTurn) {
+TEST_F(CudaRuntimeTest, ZeroesEveryKindOfMemoryInStreamOrder) {
   const Region source = pinned(2 * kPieceBytes);
   std::memset(source.data(), 7, source.size_bytes());
   const Region pageable = Region::system(2 * kPieceBytes).value();
@@ -241,7 +240,7 @@ TEST_F(CudaRuntimeTest, RefusesAnotherRuntimesEvent) {
   EXPECT_EQ(stream()->wait_for(*event).error().code, ErrorCode::device_error);
 }
 
-TEST_F(CudaRuntimeTest, SaysOnceAndForAllWhyADeviceIsLost) {
+TEST_F(CudaRuntimeTest, RemembersWhyADeviceIsLost) {
   const Error error = lose_device();
   EXPECT_EQ(error.code, ErrorCode::device_error);
   EXPECT_EQ(error.detail,
@@ -273,17 +272,17 @@ TEST_F(CudaRuntimeTest, FailsAtOnceOnALostDevice) {
   expect_lost(runtime_->allocate_pinned(8, {}));
   expect_lost(runtime_->allocate_unified(0, 8));
   expect_lost(runtime_->create_stream(0));
-  EXPECT_EQ(fake_->calls("cudaSetDevice"), calls) << "somebody asked CUDA all the same";
+  EXPECT_EQ(fake_->calls("cudaSetDevice"), calls) << "a call reached CUDA";
 }
 
-TEST_F(CudaRuntimeTest, AnEventThatWasReachedStaysSo) {
+TEST_F(CudaRuntimeTest, ReachedEventStaysReached) {
   const auto reached = stream()->record().value();
   reached->wait().value();
   lose_device();
   EXPECT_TRUE(reached->ready().value());
 }
 
-TEST_F(CudaRuntimeTest, GoesOnWithTheOtherDevices) {
+TEST_F(CudaRuntimeTest, OtherDevicesGoOn) {
   lose_device();
   const Region memory = runtime_->allocate_device(8, {.device_id = 1}).value();
   const auto issuing = stream(1);
@@ -291,7 +290,7 @@ TEST_F(CudaRuntimeTest, GoesOnWithTheOtherDevices) {
   issuing->record().value()->wait().value();
 }
 
-TEST_F(CudaRuntimeTest, TellsWhoReliesOnALostDevice) {
+TEST_F(CudaRuntimeTest, DependentStreamsGetTheErrorOfALostDevice) {
   const Region here = pinned(8);
   const Region there = device(8);
   const auto first = stream(0);
@@ -318,7 +317,7 @@ TEST_F(CudaRuntimeTest, RegionsStreamsAndEventsOutliveTheRuntime) {
   issuing->record().value()->wait().value();
 }
 
-TEST_F(CudaRuntimeTest, WakesEachWaiterByItsOwnEvent) {
+TEST_F(CudaRuntimeTest, WakesEachWaiterAtItsOwnEvent) {
   const Region memory = device(kPieceBytes);
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -335,31 +334,31 @@ TEST_F(CudaRuntimeTest, WakesEachWaiterByItsOwnEvent) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(CudaRuntimeTest, TellsOfAnEventOnALostDevice) {
+TEST_F(CudaRuntimeTest, WhenReachedRunsForAnEventOnALostDevice) {
   const Region here = pinned(8);
   const Region there = device(8);
   const auto issuing = stream();
   const auto gate = conformance::make_cuda_gate();
   const auto event = break_after(*gate, *issuing, {there.data(), here.data(), 8});
-  std::promise<Result<bool>> told;
-  event->when_reached([&] { told.set_value(event->ready()); });
+  std::promise<Result<bool>> reported;
+  event->when_reached([&] { reported.set_value(event->ready()); });
   gate->open();
-  EXPECT_THAT(told.get_future().get().error().detail, HasSubstr("device 0 is lost"));
+  EXPECT_THAT(reported.get_future().get().error().detail, HasSubstr("device 0 is lost"));
 }
 
-TEST_F(CudaRuntimeTest, KeepsEventsForThoseWhoComeNext) {
+TEST_F(CudaRuntimeTest, ReusesEvents) {
   const auto issuing = stream();
   issuing->record().value()->wait().value();
   const std::uint64_t made = fake_->calls("cudaEventCreateWithFlags");
   for (int i = 0; i < 20; ++i) issuing->record().value()->wait().value();
   EXPECT_EQ(fake_->calls("cudaEventCreateWithFlags"), made);
-  issuing->record().value().reset();  // somebody may still wait for this one
+  issuing->record().value().reset();  // not known to be reached, so not reused
   issuing->record().value()->wait().value();
   EXPECT_EQ(fake_->calls("cudaEventCreateWithFlags"), made + 1);
 }
 
-// CTest runs these with two devices.
-TEST(CudaDevices, ServeWithoutOneThatDoesNotOpen) {
+// CTest runs these tests with two devices.
+TEST(CudaDevices, LeavesOutADeviceThatDoesNotOpen) {
   const auto fake = fakes::FakeCudart::loaded();
   ASSERT_TRUE(fake);
   for (const int broken : {0, 1}) {
@@ -376,7 +375,7 @@ TEST(CudaDevices, ServeWithoutOneThatDoesNotOpen) {
       ASSERT_EQ(runtime->devices().size(), 1u);
       EXPECT_EQ(runtime->devices()[0].id, whole);
       EXPECT_EQ(runtime->lost(), std::nullopt);
-      // The other keeps its number; what names the broken one is told why.
+      // The other device keeps its number. A call that names the broken device returns the reason.
       const auto stream = runtime->create_stream(whole).value();
       const Region to = runtime->allocate_device(4096, {.device_id = whole}).value();
       const Region unified = runtime->allocate_unified(whole, 4096).value();
@@ -397,7 +396,7 @@ TEST(CudaDevices, ServeWithoutOneThatDoesNotOpen) {
   }
 }
 
-TEST(CudaDevices, AreAnErrorWhereThereAreSomeAndNoneOpens) {
+TEST(CudaDevices, FailsIfNoDeviceOpens) {
   const auto fake = fakes::FakeCudart::loaded();
   ASSERT_TRUE(fake);
   fake->reset(1);
@@ -409,7 +408,7 @@ TEST(CudaDevices, AreAnErrorWhereThereAreSomeAndNoneOpens) {
   EXPECT_EQ(fake->leaks(), "");
 }
 
-TEST(CudaUnifiedMemory, IsRefusedByNameWhereTheDeviceCannot) {
+TEST(CudaUnifiedMemory, IsRefusedIfTheDeviceHasNone) {
   const auto fake = fakes::FakeCudart::loaded();
   ASSERT_TRUE(fake);
   fake->reset(1);
@@ -421,7 +420,7 @@ TEST(CudaUnifiedMemory, IsRefusedByNameWhereTheDeviceCannot) {
   EXPECT_THAT(refused.detail, HasSubstr("device 0 (fake GPU 0) has no unified memory"));
 }
 
-TEST_F(CudaRuntimeTest, UnifiedMemoryMayBeMoreThanTheDeviceHas) {
+TEST_F(CudaRuntimeTest, UnifiedMemoryMayExceedTheDevicesMemory) {
   const std::uint64_t device_bytes = runtime_->devices()[0].total_bytes;
   EXPECT_EQ(runtime_->allocate_device(device_bytes + 4096, {}).error().code,
             ErrorCode::no_capacity);
@@ -430,12 +429,12 @@ TEST_F(CudaRuntimeTest, UnifiedMemoryMayBeMoreThanTheDeviceHas) {
   EXPECT_TRUE(runtime_->allocate_unified(0, device_bytes + 4096));
 }
 
-// What a device that hangs may still write to stays taken until the process ends: each of these is
-// a process of its own.
+// Memory that a hanging device may still write stays allocated until the process ends. So each of
+// these tests runs in its own process.
 class CudaHangTest : public CudaRuntimeTest {
  protected:
   CudaHangTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-  // So impatient that the first look at unfinished work finds a device that hangs.
+  // A runtime whose timeout of 0 makes the first check of unfinished work find a hang.
   std::unique_ptr<DeviceRuntime> impatient() {
     runtime_.reset();
     return make_cuda_runtime(
@@ -460,8 +459,8 @@ class CudaHangTest : public CudaRuntimeTest {
     expect_lost(*runtime);
     EXPECT_THAT(runtime->allocate_device(8, {}).error().detail, HasSubstr("is lost"));
     runtime.reset();
-    EXPECT_EQ(fake_->leaks(), "1 device 1 streams ") << "the device may write there yet";
-    // It goes on: what it writes to is still there.
+    EXPECT_EQ(fake_->leaks(), "1 device 1 streams ") << "the device may still write there";
+    // The device resumes: the memory that it writes still exists.
     fake_->hold(false);
     EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -479,7 +478,7 @@ class CudaHangTest : public CudaRuntimeTest {
     EXPECT_EQ(fake_->calls("cuMemUnmap"), 0u);
     end();
   }
-  // Both wait for as long as it takes, and bring what they ought to.
+  // The event and the stream wait for the work, and the work ends correctly.
   void stream_work() {
     auto runtime = impatient();
     const Region memory = runtime->allocate_pinned(8, {}).value();
@@ -494,9 +493,9 @@ class CudaHangTest : public CudaRuntimeTest {
     EXPECT_TRUE(eventually([&] { return runtime->lost().has_value(); }));
     expect_lost(*runtime);
     const auto ready = event->ready();
-    ASSERT_TRUE(ready) << "it has not failed: it may still come";
+    ASSERT_TRUE(ready) << "the event has not failed: it may still be reached";
     EXPECT_FALSE(*ready);
-    EXPECT_FALSE(other->zero(memory.data(), 8)) << "nothing new begins";
+    EXPECT_FALSE(other->zero(memory.data(), 8)) << "a lost device takes no new work";
     std::future<void> ended = std::async(std::launch::async, [&] { issuing.reset(); });
     EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
     fake_->hold(false);
@@ -504,24 +503,24 @@ class CudaHangTest : public CudaRuntimeTest {
     EXPECT_TRUE(event->ready().value());
     ended.wait();
     EXPECT_EQ(memory.data()[7], std::byte{0});
-    EXPECT_TRUE(runtime->lost()) << "nobody knows what else it left undone";
+    EXPECT_TRUE(runtime->lost()) << "a device stays lost";
     end();
   }
 };
 
-TEST_F(CudaHangTest, ClearingNewMemoryEndsAndTheMemoryIsNotGivenBack) {
+TEST_F(CudaHangTest, KeepsNewMemoryWhenClearingItHangs) {
   EXPECT_EXIT(new_memory(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(CudaHangTest, MemoryOfADescriptorIsNotGivenBackEither) {
+TEST_F(CudaHangTest, KeepsMemoryByDescriptorWhenClearingItHangs) {
   EXPECT_EXIT(memory_of_a_descriptor(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(CudaHangTest, WorkOfStreamsLosesTheDeviceAndIsWaitedFor) {
+TEST_F(CudaHangTest, HangingStreamWorkLosesTheDeviceAndIsAwaited) {
   EXPECT_EXIT(stream_work(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(CudaRuntimeTest, ASynchronizedStreamHasDoneItsWorkAndTellsItsError) {
+TEST_F(CudaRuntimeTest, SynchronizeEndsTheWorkAndReturnsItsError) {
   const Region from = pinned(4096);
   const Region to = device(4096);
   const Region back = pinned(4096);

@@ -1,5 +1,5 @@
-// Memory that a descriptor opens: what is CUDA's own, beside what every runtime does, and that the
-// fake driver refuses what must not be relied on. It runs on the fake libcudart.
+// Tests of memory that a descriptor opens, on the fake libcudart: what only the CUDA runtime does,
+// and what the fake driver refuses because callers must not rely on it.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ class CudaVmmTest : public testing::Test {
   std::unique_ptr<DeviceRuntime> runtime_;
 };
 
-TEST_F(CudaVmmTest, SaysThatADeviceHasNoSuchMemory) {
+TEST_F(CudaVmmTest, NamesADeviceWithoutSuchMemory) {
   for (const CUdevice_attribute lacking :
        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED}) {
@@ -53,13 +53,13 @@ TEST_F(CudaVmmTest, SaysThatADeviceHasNoSuchMemory) {
   }
 }
 
-TEST_F(CudaVmmTest, GoesWithoutWhatNetworkCardsWant) {
+TEST_F(CudaVmmTest, DoesNotNeedGpuDirectRdma) {
   const auto lacking = std::to_string(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
   ::setenv("CAIRN_FAKE_CUDA_LACKS", lacking.c_str(), 1);
   EXPECT_TRUE(runtime_->allocate_device(8, kByDescriptor).has_value());
 }
 
-TEST_F(CudaVmmTest, RefusesNoMemoryAndMoreThanThereIs) {
+TEST_F(CudaVmmTest, RefusesZeroBytesAndMoreThanTheDeviceHas) {
   EXPECT_EQ(runtime_->allocate_device(0, kByDescriptor).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(runtime_->allocate_device(8, {.device_id = 2, .by_descriptor = true}).error().code,
             ErrorCode::out_of_range);
@@ -70,7 +70,7 @@ TEST_F(CudaVmmTest, RefusesNoMemoryAndMoreThanThereIs) {
             ErrorCode::no_capacity);
 }
 
-TEST_F(CudaVmmTest, HasNoHandleOfCudaIpc) {
+TEST_F(CudaVmmTest, HasNoCudaIpcHandle) {
   const Region region = runtime_->allocate_device(8, kByDescriptor).value();
   cudaIpcMemHandle_t handle{};
   EXPECT_EQ(cudaIpcGetMemHandle(&handle, region.data()), cudaErrorInvalidValue);
@@ -79,7 +79,7 @@ TEST_F(CudaVmmTest, HasNoHandleOfCudaIpc) {
             ExportedMemory::Kind::cuda_ipc);
 }
 
-// The driver itself.
+// Tests of the fake driver.
 class FakeDriverTest : public CudaVmmTest {
  protected:
   void SetUp() override {
@@ -109,7 +109,7 @@ class FakeDriverTest : public CudaVmmTest {
   CUmemAllocationProp what_{};
 };
 
-TEST_F(FakeDriverTest, RefusesSizesThatAreNoWholeUnits) {
+TEST_F(FakeDriverTest, RefusesSizesThatAreNotWholeUnits) {
   CUmemGenericAllocationHandle handle = 0;
   EXPECT_EQ(driver_.create(&handle, kUnit + 1, &what_, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(driver_.create(&handle, 0, &what_, 0), CUDA_ERROR_INVALID_VALUE);
@@ -117,7 +117,7 @@ TEST_F(FakeDriverTest, RefusesSizesThatAreNoWholeUnits) {
   EXPECT_EQ(driver_.address_reserve(&address, kUnit - 1, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(FakeDriverTest, RefusesWhatIsUndefinedElsewhere) {
+TEST_F(FakeDriverTest, RefusesUndefinedUses) {
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr address = 0;
   ASSERT_EQ(driver_.create(&handle, kUnit, &what_, 0), CUDA_SUCCESS);
@@ -126,7 +126,7 @@ TEST_F(FakeDriverTest, RefusesWhatIsUndefinedElsewhere) {
   ASSERT_EQ(driver_.map(address, kUnit, 0, handle, 0), CUDA_SUCCESS);
   EXPECT_EQ(driver_.map(address, kUnit, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_THAT(fake_->leaks(), HasSubstr("1 handles 1 reservations 1 mappings"));
-  EXPECT_EQ(zero(address, 8), cudaErrorInvalidValue);  // nobody was let in
+  EXPECT_EQ(zero(address, 8), cudaErrorInvalidValue);  // no device has access
   const CUmemAccessDesc mine{what_.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   ASSERT_EQ(driver_.set_access(address, kUnit, &mine, 1), CUDA_SUCCESS);
   EXPECT_EQ(zero(address, 8), cudaSuccess);
@@ -141,7 +141,7 @@ TEST_F(FakeDriverTest, RefusesWhatIsUndefinedElsewhere) {
   EXPECT_EQ(driver_.address_free(address, 2 * kUnit), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(FakeDriverTest, ExportsOnlyMemoryThatWasMadeForIt) {
+TEST_F(FakeDriverTest, ExportsOnlyMemoryCreatedForExport) {
   what_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
   CUmemGenericAllocationHandle handle = 0;
   ASSERT_EQ(driver_.create(&handle, kUnit, &what_, 0), CUDA_SUCCESS);
@@ -151,7 +151,7 @@ TEST_F(FakeDriverTest, ExportsOnlyMemoryThatWasMadeForIt) {
   EXPECT_EQ(driver_.release(handle), CUDA_SUCCESS);
 }
 
-TEST_F(FakeDriverTest, AnswersAnotherDescriptorAsABrokenDeviceWould) {
+TEST_F(FakeDriverTest, ImportingAWrongDescriptorReturnsUnknownError) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   CUmemGenericAllocationHandle handle = 0;

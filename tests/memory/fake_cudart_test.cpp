@@ -1,5 +1,5 @@
-// The fake libcudart refuses, delays and traps what the CUDA runtime must not rely on: without that
-// its tests would prove nothing.
+// The fake libcudart refuses, delays and traps everything that the CUDA runtime must not rely on.
+// Otherwise the runtime's tests would prove nothing.
 #include "tests/fakes/cudart/fake_cudart.hpp"
 
 #include <cuda_runtime_api.h>
@@ -69,14 +69,14 @@ TEST_F(FakeCudartTest, RefusesTheNullStream) {
   EXPECT_EQ(batch({device_}, {host_}, 8, cudaStreamLegacy), cudaErrorInvalidResourceHandle);
 }
 
-TEST_F(FakeCudartTest, RefusesACopyOverTwoRegistrationsOrPastAnEnd) {
+TEST_F(FakeCudartTest, RefusesACopyAcrossRegistrationsOrPastTheEnd) {
   EXPECT_EQ(copy(device_, host_ + kPage - 4, 8), cudaErrorInvalidValue);
   EXPECT_EQ(copy(device(kPage - 4), host_, 8), cudaErrorInvalidValue);
   EXPECT_EQ(copy(device_, host_ + 2 * kPage - 4, 8), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemsetAsync(device(kPage - 4), 0, 8, stream_), cudaErrorInvalidValue);
 }
 
-TEST_F(FakeCudartTest, RefusesABatchThatCudaMightNot) {
+TEST_F(FakeCudartTest, RefusesABatchThatCudaMightAccept) {
   std::array<std::byte, 8> pageable{};
   EXPECT_EQ(batch({device_}, {pageable.data()}, 8, stream_), cudaErrorInvalidValue);
   EXPECT_EQ(batch({device_, device(4)}, {host_, host_ + 8}, 8, stream_), cudaErrorInvalidValue);
@@ -89,10 +89,10 @@ TEST_F(FakeCudartTest, RefusesABatchThatCudaMightNot) {
   EXPECT_EQ(batch(to, from, 1, stream_), cudaErrorInvalidValue);
 }
 
-TEST_F(FakeCudartTest, BreaksTheDeviceByMemoryThatIsFreedUnderACopy) {
+TEST_F(FakeCudartTest, FreeingMemoryDuringACopyBreaksTheDevice) {
   void* gone = nullptr;
   ASSERT_EQ(cudaMalloc(&gone, kPage), cudaSuccess);
-  // Held up by a function that waits for the memory to be gone.
+  // A host function holds the stream until the memory is freed.
   struct Gone {
     std::atomic<bool> is{false};
   } state;
@@ -107,8 +107,8 @@ TEST_F(FakeCudartTest, BreaksTheDeviceByMemoryThatIsFreedUnderACopy) {
   fake_->reset(1);
 }
 
-TEST_F(FakeCudartTest, RunsABatchInAnOrderOfItsOwn) {
-  // Sources that overlap destinations show the order, which is why nobody may write such a batch.
+TEST_F(FakeCudartTest, RunsABatchInItsOwnOrder) {
+  // Sources that overlap destinations show the order. That is why no caller may write such a batch.
   constexpr std::size_t kCells = 64;
   std::memset(host_, 0, kPage);
   host_[0] = std::byte{1};
@@ -120,10 +120,10 @@ TEST_F(FakeCudartTest, RunsABatchInAnOrderOfItsOwn) {
   }
   ASSERT_EQ(batch(to, from, 1, stream_), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  EXPECT_EQ(host_[kCells - 1], std::byte{0}) << "in the order given the first byte gets here";
+  EXPECT_EQ(host_[kCells - 1], std::byte{0}) << "the given order would bring the first byte here";
 }
 
-TEST_F(FakeCudartTest, RefusesRowsOverTwoRegistrationsAndTooNarrowAPitch) {
+TEST_F(FakeCudartTest, RefusesRowsAcrossRegistrationsAndABadPitch) {
   const auto rows = [&](const void* from, std::size_t pitch, std::size_t count) {
     return cudaMemcpy2DAsync(device_, 64, from, pitch, 32, count, cudaMemcpyDefault, stream_);
   };
@@ -133,8 +133,8 @@ TEST_F(FakeCudartTest, RefusesRowsOverTwoRegistrationsAndTooNarrowAPitch) {
   EXPECT_EQ(rows(host_, 512, 8), cudaSuccess);
 }
 
-// Breaks the device as a kernel that goes astray does.
-TEST_F(FakeCudartTest, RunsAKernelOnlyOnMemoryThatTheDeviceReaches) {
+// A wrong address breaks the device, as for a real kernel.
+TEST_F(FakeCudartTest, RunsAKernelOnlyOnMemoryTheDeviceReaches) {
   if (!has_copy_kernel()) GTEST_SKIP() << "built without nvcc";
   const auto by_kernel = [&](std::byte* to, const std::byte* from) {
     const MemoryCopy piece{to, from, 33};
@@ -154,18 +154,18 @@ TEST_F(FakeCudartTest, RunsAKernelOnlyOnMemoryThatTheDeviceReaches) {
   EXPECT_EQ(launch_copy_kernel({&piece, 1}, {}, nullptr), cudaErrorInvalidResourceHandle);
 }
 
-TEST_F(FakeCudartTest, GivesMemoryThatIsNotZero) {
+TEST_F(FakeCudartTest, NewMemoryIsNotZero) {
   std::memset(host_, 0, 8);
   ASSERT_EQ(copy(host_, device_, 8), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   EXPECT_NE(host_[0], std::byte{0});
 }
 
-TEST_F(FakeCudartTest, CountsWhatIsAlive) {
+TEST_F(FakeCudartTest, CountsLiveResources) {
   EXPECT_EQ(fake_->leaks(), "1 device 2 registered 1 streams ");
 }
 
-TEST_F(FakeCudartTest, KeepsAnErrorThatStaysAndForgetsOneThatDoesNot) {
+TEST_F(FakeCudartTest, KeepsAStickyErrorAndForgetsAnyOther) {
   fake_->fail("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
   EXPECT_EQ(copy(device_, host_, 8), cudaErrorInvalidValue);
   EXPECT_EQ(copy(device_, host_, 8), cudaSuccess);
@@ -175,7 +175,7 @@ TEST_F(FakeCudartTest, KeepsAnErrorThatStaysAndForgetsOneThatDoesNot) {
   EXPECT_EQ(copy(device_, host_, 8), cudaSuccess);
   EXPECT_EQ(copy(device_, host_, 8), cudaErrorECCUncorrectable);
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorECCUncorrectable);
-  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);  // another one
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);  // another device
   EXPECT_EQ(cudaSetDevice(0), cudaErrorECCUncorrectable);
   fake_->reset(1);
 }

@@ -1,4 +1,4 @@
-// The fake on which tests of error paths rest.
+// Tests the fake that the tests of error paths use.
 #include "tests/fakes/faulty_runtime.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST_F(FaultyRuntimeTest, FailsACopyAtOnce) {
   EXPECT_EQ(memory_.data()[0], std::byte{0});
 }
 
-TEST_F(FaultyRuntimeTest, FailsACopyLaterWithHalfOfItDone) {
+TEST_F(FaultyRuntimeTest, FailsACopyLaterAfterHalfOfIt) {
   runtime_.fail_nth(Fault::copy_later, 1);
   std::memset(memory_.data() + 100, 1, 20);
   EXPECT_TRUE(copy(*stream_).has_value());
@@ -58,7 +58,7 @@ TEST_F(FaultyRuntimeTest, KeepsAStreamBrokenAfterALateFailure) {
   EXPECT_EQ(event->ready().error().code, ErrorCode::device_error);
 }
 
-TEST_F(FaultyRuntimeTest, SpreadsAFailureToStreamsThatWaitForIt) {
+TEST_F(FaultyRuntimeTest, FailureSpreadsToWaitingStreams) {
   runtime_.fail_nth(Fault::copy_later, 1);
   EXPECT_TRUE(copy(*stream_).has_value());
   const auto failed = stream_->record().value();
@@ -76,7 +76,7 @@ TEST_F(FaultyRuntimeTest, FailsARecordOrItsEvent) {
   EXPECT_TRUE(stream_->record().value()->wait().has_value());
 }
 
-TEST_F(FaultyRuntimeTest, FailsAStreamsCreation) {
+TEST_F(FaultyRuntimeTest, FailsToCreateAStream) {
   runtime_.fail_nth(Fault::create_stream, 1);
   EXPECT_EQ(runtime_.create_stream(0).error().code, ErrorCode::device_error);
 }

@@ -21,10 +21,10 @@ class GpuPresenceTest : public testing::Test {
   const GpuTraces traces_{folder_.path() / "pci", folder_.path() / "dxg"};
 };
 
-TEST_F(GpuPresenceTest, SeesNoneWhereThereIsNone) {
+TEST_F(GpuPresenceTest, FindsNoGpuIfThereIsNone) {
   EXPECT_EQ(find_gpu(traces_), std::nullopt) << "no PCI at all";
-  add("0000:00:01.0", "0x8086", "0x030000");  // another maker's display
-  add("0000:00:02.0", "0x10de", "0x040300");  // its sound
+  add("0000:00:01.0", "0x8086", "0x030000");  // another maker's display adapter
+  add("0000:00:02.0", "0x10de", "0x040300");  // NVIDIA's sound device
   EXPECT_EQ(find_gpu(traces_), std::nullopt);
 }
 
@@ -34,7 +34,7 @@ TEST_F(GpuPresenceTest, NamesTheGpuByItsAddress) {
   EXPECT_EQ(find_gpu(traces_), "PCI device 0000:3b:00.0 is a GPU of NVIDIA's");
 }
 
-TEST_F(GpuPresenceTest, KnowsWslsDoorToOne) {
+TEST_F(GpuPresenceTest, FindsTheGpuDeviceOfWsl) {
   std::ofstream(traces_.wsl_device) << "";
   EXPECT_NE(find_gpu(traces_).value().find("WSL2"), std::string::npos);
 }

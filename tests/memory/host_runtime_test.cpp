@@ -1,4 +1,4 @@
-// What only the host runtime does; what every runtime does is in tests/conformance.
+// Tests of what only the host runtime does; tests/conformance tests what every runtime does.
 #include "memory/host/host_runtime.hpp"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ TEST(HostRuntime, CountsEachDevicesMemory) {
   EXPECT_TRUE(runtime->allocate_device(10'000, {.device_id = 1}).has_value());
 }
 
-TEST(HostRuntime, CountsMemoryAsFreeOnceItIsGivenBack) {
+TEST(HostRuntime, CountsReturnedMemoryAsFree) {
   const auto runtime = make_host_runtime({.device_bytes = 10'000}).value();
   for (int round = 0; round < 3; ++round) {
     EXPECT_TRUE(runtime->allocate_device(10'000, {}).has_value());
@@ -67,7 +67,7 @@ TEST(HostRuntime, RefusesMorePinnedMemoryThanTheMachineHas) {
             ErrorCode::no_capacity);
 }
 
-TEST(HostRuntime, LetsMemoryOutliveIt) {
+TEST(HostRuntime, MemoryOutlivesTheRuntime) {
   auto runtime = make_host_runtime({.device_bytes = 4096}).value();
   const Region region = runtime->allocate_device(4096, {}).value();
   runtime.reset();
@@ -97,7 +97,7 @@ TEST(HostRuntime, ClosesTheFileBehindItsMemory) {
   EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
 }
 
-TEST(MemoryBudget, NeverGivesOutMoreThanThereIs) {
+TEST(MemoryBudget, NeverReservesMoreThanItHas) {
   MemoryBudget budget("test memory", 1000);
   std::atomic<int> given{0};
   std::vector<std::thread> threads;
@@ -110,7 +110,7 @@ TEST(MemoryBudget, NeverGivesOutMoreThanThereIs) {
   EXPECT_EQ(given, 333);
 }
 
-TEST(HostStream, HoldsUpTheCallerAtAThousandOperations) {
+TEST(HostStream, BlocksTheCallerAtAThousandOperations) {
   const auto runtime = make_host_runtime({}).value();
   const auto stream = runtime->create_stream(0).value();
   const auto gate = conformance::make_page_gate();
@@ -122,7 +122,7 @@ TEST(HostStream, HoldsUpTheCallerAtAThousandOperations) {
   });
   while (issued < 1023) std::this_thread::yield();
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
-  EXPECT_EQ(issued, 1023);  // and the one that holds the stream
+  EXPECT_EQ(issued, 1023);  // plus the one that holds the stream
   gate->open();
   issuer.join();
   stream->record().value()->wait().value();
@@ -148,7 +148,7 @@ TEST(HostStream, RefusesAnotherRuntimesEvent) {
             ErrorCode::device_error);
 }
 
-TEST(CudaRuntime, SaysWhyItIsNotThere) {
+TEST(CudaRuntime, SaysWhyItIsUnavailable) {
   const auto made = make_cuda_runtime();
   if (made) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(made.error().code, ErrorCode::unavailable);

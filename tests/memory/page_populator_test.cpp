@@ -26,7 +26,7 @@ Region shared_memory() {
 
 PagePopulator::Bytes bytes_of(const Region& region) { return {region.data(), region.size_bytes()}; }
 
-// Pages that are in memory.
+// The bytes of the pages that are in memory.
 std::uint64_t resident_bytes(PagePopulator::Bytes memory) {
   std::vector<unsigned char> pages(memory.size() / kPopulatedPageBytes);
   EXPECT_EQ(::mincore(memory.data(), memory.size(), pages.data()), 0);
@@ -39,7 +39,7 @@ void wait_until_done(const PagePopulator::Task& task, std::uint64_t size_bytes) 
   while (task.populated_bytes() < size_bytes) std::this_thread::yield();
 }
 
-TEST(PagePopulator, TakesEveryPageAndLeavesTheBytes) {
+TEST(PagePopulator, PopulatesEveryPageAndKeepsTheBytes) {
   const Region memory = shared_memory();
   memory.data()[5] = std::byte{7};
   PagePopulator populator({.threads = 2});
@@ -50,7 +50,7 @@ TEST(PagePopulator, TakesEveryPageAndLeavesTheBytes) {
   EXPECT_EQ(memory.data()[6], std::byte{0});
 }
 
-TEST(PagePopulator, TakesOnlyThePartsThatItWasGiven) {
+TEST(PagePopulator, PopulatesOnlyTheGivenParts) {
   const Region memory = shared_memory();
   const PagePopulator::Bytes all = bytes_of(memory);
   const PagePopulator::Bytes first = all.first(2 * kPopulatedPageBytes);
@@ -63,20 +63,20 @@ TEST(PagePopulator, TakesOnlyThePartsThatItWasGiven) {
   EXPECT_EQ(resident_bytes(all.subspan(all.size() / 2, kMemoryBytes / 4)), 0u);
 }
 
-TEST(PagePopulator, StopsWhereMemoryRunsShort) {
+TEST(PagePopulator, StopsWhenMemoryRunsShort) {
   const Region memory = shared_memory();
   std::atomic<int> asked = 0;
   const std::uint64_t kept = 1000;
   PagePopulator populator({.threads = 1,
                            .available_bytes =
                                [&] {
-                                 // Enough for the first step and, by a byte, not for the second.
+                                 // Enough for the first step; a byte too few for the second.
                                  const std::uint64_t step = std::uint64_t{4} << 20;
                                  return asked++ == 0 ? kept + step : kept + step - 1;
                                },
                            .kept_free_bytes = kept});
   const auto task = populator.begin({bytes_of(memory)});
-  // Another's turn comes only when the first has been given up.
+  // The second task runs only after the first is abandoned.
   const Region other = shared_memory();
   while (asked.load() < 2) std::this_thread::yield();
   const auto second = populator.begin({bytes_of(other)});
@@ -85,9 +85,9 @@ TEST(PagePopulator, StopsWhereMemoryRunsShort) {
   EXPECT_EQ(resident_bytes(bytes_of(memory)), std::uint64_t{4} << 20);
 }
 
-// A thread of the lowest priority held the address space for as long as a busy machine kept it from
-// its processor, and the server's network thread waited for it.
-TEST(PagePopulator, RestsAfterEachPieceForAsLongAsItTook) {
+// A thread of the lowest priority held the address space while a busy machine kept it from running,
+// and the server's network thread waited for it.
+TEST(PagePopulator, RestsAfterEachPieceAsLongAsThePieceTook) {
   const Region memory = shared_memory();
   std::atomic<std::uint64_t> rests = 0;
   std::atomic<std::int64_t> rested_ns = 0;
@@ -104,7 +104,7 @@ TEST(PagePopulator, RestsAfterEachPieceForAsLongAsItTook) {
   EXPECT_LE(rested_ns, took.count());
 }
 
-TEST(PagePopulator, MemoryMayGoWhileItsPagesAreTaken) {
+TEST(PagePopulator, MemoryMayBeFreedWhileItsPagesArePopulated) {
   PagePopulator populator({.threads = 2});
   for (int round = 0; round < 50; ++round) {
     const Region memory = shared_memory();
@@ -112,7 +112,7 @@ TEST(PagePopulator, MemoryMayGoWhileItsPagesAreTaken) {
   }
 }
 
-TEST(PagePopulator, TakesNothingWithoutThreads) {
+TEST(PagePopulator, DoesNothingWithoutThreads) {
   const Region memory = shared_memory();
   PagePopulator populator({.threads = 0});
   EXPECT_EQ(populator.begin({bytes_of(memory)}), nullptr);

@@ -7,14 +7,14 @@ namespace {
 
 constexpr RegionId kId{7};
 
-TEST(RegionRegistry, FindsWhatWasInserted) {
+TEST(RegionRegistry, FindsAnInsertedRegion) {
   const Region region = Region::system(4096).value();
   RegionRegistry registry;
   registry.insert(kId, region.view()).value();
   EXPECT_EQ(registry.get(kId).value().data(), region.data());
 }
 
-TEST(RegionRegistry, RefusesAnIdTwiceAndKeepsTheFirst) {
+TEST(RegionRegistry, RefusesADuplicateIdAndKeepsTheFirst) {
   const Region first = Region::system(1).value();
   const Region second = Region::system(1).value();
   RegionRegistry registry;
@@ -23,13 +23,13 @@ TEST(RegionRegistry, RefusesAnIdTwiceAndKeepsTheFirst) {
   EXPECT_EQ(registry.get(kId).value().data(), first.data());
 }
 
-TEST(RegionRegistry, DoesNotFindWhatIsNotThere) {
+TEST(RegionRegistry, DoesNotFindAnUnknownId) {
   RegionRegistry registry;
   EXPECT_EQ(registry.get(kId).error().code, ErrorCode::not_found);
   EXPECT_EQ(registry.remove(kId).error().code, ErrorCode::not_found);
 }
 
-TEST(RegionRegistry, ForgetsWhatWasRemoved) {
+TEST(RegionRegistry, ForgetsARemovedRegion) {
   const Region region = Region::system(1).value();
   RegionRegistry registry;
   registry.insert(kId, region.view()).value();

@@ -36,12 +36,12 @@ TEST(RegionView, CutsAPartOfAPart) {
   EXPECT_TRUE(region.view({100, 50}).value().view({10, 41}).has_error());
 }
 
-TEST(RegionView, CutsNothingAtTheVeryEnd) {
+TEST(RegionView, CutsAnEmptyPartAtTheEnd) {
   const Region region = Region::system(4096).value();
   EXPECT_EQ(region.view({4096, 0}).value().size_bytes(), 0u);
 }
 
-TEST(RegionView, RefusesWhatDoesNotLieInside) {
+TEST(RegionView, RefusesAPartThatIsNotInside) {
   const Region region = Region::system(4096).value();
   for (const RegionView::Part part : {RegionView::Part{0, 4097},
                                       {4097, 0},
@@ -69,28 +69,28 @@ TEST(Region, IsZeroedPageAlignedSystemMemory) {
                           [](std::byte b) { return b == std::byte{0}; }));
 }
 
-TEST(Region, RefusesNoBytesAndMoreThanAnOffsetHolds) {
+TEST(Region, RefusesZeroBytesAndMoreThanAnOffsetHolds) {
   for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1} << 63, kMost}) {
     EXPECT_EQ(Region::system(size).error().code, ErrorCode::out_of_range);
     EXPECT_EQ(Region::disk_file("/nowhere", size).error().code, ErrorCode::out_of_range);
   }
 }
 
-TEST(Region, TellsHowMuchSystemMemoryItDidNotGet) {
+TEST(Region, ErrorNamesTheSizeOfRefusedSystemMemory) {
   const auto made = Region::system(std::uint64_t{1} << 62);
   ASSERT_TRUE(made.has_error());
   EXPECT_EQ(made.error().code, ErrorCode::no_capacity);
   EXPECT_THAT(made.error().detail, HasSubstr("4611686018427387904"));
 }
 
-// Notes when it goes.
+// Counts destructions.
 struct Noted final : RegionBacking {
   explicit Noted(int& count) : gone(count) {}
   ~Noted() override { ++gone; }
   int& gone;
 };
 
-TEST(Region, GivesMemoryBackOnce) {
+TEST(Region, ReturnsMemoryOnce) {
   int gone = 0;
   {
     Region first = Region::adopt({.size_bytes = 1}, std::make_unique<Noted>(gone));
@@ -102,17 +102,17 @@ TEST(Region, GivesMemoryBackOnce) {
   EXPECT_EQ(gone, 1);
 }
 
-TEST(Region, GivesMemoryBackWhenItIsReplaced) {
+TEST(Region, ReturnsReplacedMemory) {
   int gone = 0;
   Region region = Region::adopt({.size_bytes = 1}, std::make_unique<Noted>(gone));
   region = Region::system(1).value();
   EXPECT_EQ(gone, 1);
 }
 
-TEST(Region, IsEmptyOnceMovedFrom) {
+TEST(Region, IsEmptyAfterAMove) {
   Region first = Region::system(4096).value();
   const Region second = std::move(first);
-  // NOLINTNEXTLINE(bugprone-use-after-move): what is left is the point
+  // NOLINTNEXTLINE(bugprone-use-after-move): the test reads the moved-from object
   EXPECT_TRUE(first.empty());
   EXPECT_EQ(first.size_bytes(), 0u);
   EXPECT_EQ(first.data(), nullptr);
@@ -125,7 +125,7 @@ class DiskFile : public testing::Test {
   const std::filesystem::path path_ = folder_.path() / "slots";
 };
 
-TEST_F(DiskFile, IsMadeWithItsBlocksReservedForItsUserAlone) {
+TEST_F(DiskFile, ReservesItsBlocksAndIsPrivateToItsUser) {
   const Region region = Region::disk_file(path_, 1 << 20).value();
   struct ::stat status {};
   ASSERT_EQ(::stat(path_.c_str(), &status), 0);
@@ -134,7 +134,7 @@ TEST_F(DiskFile, IsMadeWithItsBlocksReservedForItsUserAlone) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
-TEST_F(DiskFile, IsReachedByItsDescriptorAndOffset) {
+TEST_F(DiskFile, ViewHasADescriptorAndAnOffset) {
   const Region region = Region::disk_file(path_, 8192).value();
   EXPECT_EQ(region.kind(), StorageKind::disk);
   EXPECT_EQ(region.data(), nullptr);
@@ -149,13 +149,13 @@ TEST_F(DiskFile, IsReachedByItsDescriptorAndOffset) {
   EXPECT_EQ(std::string(back, 5), "cairn");
 }
 
-// It was told as an error of the disk.
-TEST_F(DiskFile, HasNoCapacityWhereNoMoreFilesMayBeOpen) {
+// It was reported as an I/O error.
+TEST_F(DiskFile, RunningOutOfDescriptorsIsNoCapacity) {
   struct ::rlimit before {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const FileDescriptor next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ASSERT_TRUE(next);
-  // The lowest number that is free is above it, so that nothing can be opened.
+  // All numbers below the limit are in use, so that no file can be opened.
   const struct ::rlimit none { static_cast<::rlim_t>(next.get()) + 1, before.rlim_max };
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto made = Region::disk_file(path_, 4096);
@@ -164,7 +164,7 @@ TEST_F(DiskFile, HasNoCapacityWhereNoMoreFilesMayBeOpen) {
   EXPECT_EQ(made.error().code, ErrorCode::no_capacity);
 }
 
-TEST_F(DiskFile, KeepsTheBytesThatWereThere) {
+TEST_F(DiskFile, KeepsExistingBytes) {
   std::ofstream(path_) << "kept";
   const Region region = Region::disk_file(path_, 4096).value();
   char back[4];
@@ -172,13 +172,13 @@ TEST_F(DiskFile, KeepsTheBytesThatWereThere) {
   EXPECT_EQ(std::string(back, 4), "kept");
 }
 
-TEST_F(DiskFile, CutsALongerFileToSize) {
+TEST_F(DiskFile, TruncatesALongerFile) {
   std::ofstream(path_) << std::string(10'000, 'x');
   const Region region = Region::disk_file(path_, 4096).value();
   EXPECT_EQ(std::filesystem::file_size(path_), 4096u);
 }
 
-TEST_F(DiskFile, ClosesTheFileAndLeavesIt) {
+TEST_F(DiskFile, ClosesTheFileAndDoesNotDeleteIt) {
   int fd = -1;
   {
     const Region region = Region::disk_file(path_, 4096).value();
@@ -195,12 +195,12 @@ TEST_F(DiskFile, BelongsToOneRegionAtATime) {
     const auto second = Region::disk_file(path_, 4096);
     ASSERT_TRUE(second.has_error());
     EXPECT_EQ(second.error().code, ErrorCode::state_conflict);
-    EXPECT_EQ(std::filesystem::file_size(path_), 8192u) << "the first one's file was cut";
+    EXPECT_EQ(std::filesystem::file_size(path_), 8192u) << "the first region's file was truncated";
   }
   EXPECT_TRUE(Region::disk_file(path_, 4096).has_value());
 }
 
-TEST_F(DiskFile, FindsAtStartThatTheDiskHasNoRoom) {
+TEST_F(DiskFile, ReportsNoCapacityAtStartIfTheDiskIsTooSmall) {
   // One byte more than the disk has, and far more than any file may have.
   const std::uint64_t disk = std::filesystem::space(folder_.path()).capacity;
   for (const std::uint64_t size : {disk + 1, std::uint64_t{1} << 60}) {
@@ -209,11 +209,12 @@ TEST_F(DiskFile, FindsAtStartThatTheDiskHasNoRoom) {
     EXPECT_EQ(made.error().code, ErrorCode::no_capacity);
     EXPECT_THAT(made.error().detail,
                 AllOf(HasSubstr(path_.string()), HasSubstr(std::to_string(size))));
-    EXPECT_LT(std::filesystem::file_size(path_), size) << "it was made longer all the same";
+    EXPECT_LT(std::filesystem::file_size(path_), size)
+        << "the file was extended although the call failed";
   }
 }
 
-TEST_F(DiskFile, KeepsAnExistingFileWhereThereIsNoRoomToGrow) {
+TEST_F(DiskFile, KeepsAnExistingFileThatCannotGrow) {
   std::ofstream(path_) << "kept";
   ASSERT_TRUE(Region::disk_file(path_, std::uint64_t{1} << 60).has_error());
   EXPECT_EQ(std::filesystem::file_size(path_), 4u);
@@ -228,7 +229,7 @@ TEST_F(DiskFile, NamesAFileThatCannotBeOpened) {
   }
 }
 
-TEST_F(DiskFile, RefusesWhatIsNoRegularFile) {
+TEST_F(DiskFile, RefusesAFileThatIsNotRegular) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(Region::disk_file(path_, 4096).error().code, ErrorCode::io_error);
 }

@@ -11,12 +11,12 @@
 namespace cairn {
 namespace {
 
-// Addresses only; nothing is ever read from them.
+// Only addresses; their bytes are never read.
 std::byte* byte_at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 using Pieces = std::vector<MemoryCopy>;
 
-// Everything that the runs cover, by destination.
+// All bytes that the runs copy, sorted by destination.
 std::vector<std::pair<std::byte*, const std::byte*>> covered(const std::vector<StridedCopy>& runs) {
   std::vector<std::pair<std::byte*, const std::byte*>> bytes;
   for (const StridedCopy& run : runs) {
@@ -43,8 +43,9 @@ TEST(StridedRunsTest, FindsPiecesAtEvenDistances) {
   EXPECT_EQ(runs[0].source_extent_bytes(), 7 * 64 + 32u);
 }
 
-TEST(StridedRunsTest, LooksBySourceAndByDestination) {
-  // Blocks in one run each, layers far apart at uneven distances: even only layer by layer.
+TEST(StridedRunsTest, FindsRunsBySourceAndByDestination) {
+  // Each block is contiguous, and the layers are at uneven distances: only the pieces of one layer
+  // are at even distances.
   const std::uintptr_t layers[] = {0x10'0000, 0x31'0000, 0x72'0000};
   Pieces to_layers, to_blocks;
   for (std::uintptr_t block = 0; block < 16; ++block) {
@@ -59,7 +60,7 @@ TEST(StridedRunsTest, LooksBySourceAndByDestination) {
   EXPECT_EQ(find_strided_runs(to_blocks).size(), 3u);
 }
 
-TEST(StridedRunsTest, KeepsApartWhatIsNotEven) {
+TEST(StridedRunsTest, DoesNotJoinUnevenPieces) {
   Pieces pieces = {{byte_at(0x1000), byte_at(0x9000), 32},
                    {byte_at(0x1100), byte_at(0x9100), 32},
                    {byte_at(0x1200), byte_at(0x9210), 32},   // another distance
@@ -67,7 +68,7 @@ TEST(StridedRunsTest, KeepsApartWhatIsNotEven) {
   EXPECT_EQ(find_strided_runs(pieces).size(), 3u);
 }
 
-TEST(StridedRunsTest, TakesNoDistanceThatCudaRefuses) {
+TEST(StridedRunsTest, UsesNoPitchThatCudaRefuses) {
   Pieces wide = {{byte_at(0x1000), byte_at(0x9000), 32},
                  {byte_at(0x1000 + kMaxPitchBytes + 1), byte_at(0xA000), 32}};
   EXPECT_EQ(find_strided_runs(wide).size(), 2u);
@@ -98,7 +99,7 @@ TEST(StridedRunsTest, CoversEveryPieceOnce) {
   }
 }
 
-TEST(CopyKernelTest, PartsOfAPieceAreTheWholePiece) {
+TEST(CopyKernelTest, PartsCoverTheWholePiece) {
   for (std::uint64_t size_bytes : {1u, 511u, 512u, 513u, 8191u, 100'000u}) {
     for (std::uint64_t parts : {1u, 2u, 7u, 64u}) {
       std::uint64_t expected = 0;
@@ -131,7 +132,7 @@ TEST(CopyKernelTest, WordsAreAlignedOnBothSides) {
   EXPECT_EQ(copy_words(48, 161, 64).word_bytes, 1u);
 }
 
-TEST(CopyKernelTest, AFewBlocksOfThreadsOverTheBusAndAllWithinTheDevice) {
+TEST(CopyKernelTest, UsesFewThreadBlocksAcrossTheBusAndAllWithinADevice) {
   const Pieces many(1000, MemoryCopy{byte_at(0), byte_at(0), 32 << 10});
   const CopyLaunch bus = plan_copy_launch(many, {.crosses_bus = true, .multiprocessors = 132});
   EXPECT_EQ(bus.thread_blocks, 8u);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kBytes = 4 * kPageBytes;
 
-// A mapped file that can be cut off.
+// A mapped file that can be truncated.
 struct Mapped {
   Mapped() : file(::memfd_create("torn", MFD_CLOEXEC)) {
     EXPECT_EQ(::ftruncate(file.get(), kBytes), 0);
@@ -30,29 +30,29 @@ struct Mapped {
   std::byte* data = nullptr;
 };
 
-TEST(TornGuard, OfMemoryThatStaysTellsNothing) {
+TEST(TornGuard, IsNotTornWhileTheMemoryStays) {
   const Mapped mapped;
   const TornGuard guard = TornGuard::make(mapped.bytes()).value();
   mapped.data[kBytes - 1] = std::byte{7};
   EXPECT_FALSE(guard.is_torn());
 }
 
-TEST(TornGuard, StandsBeforeTheEndOfTheProcess) {
+TEST(TornGuard, ReportsTornMemoryInsteadOfEndingTheProcess) {
   const Mapped other;
   const TornGuard others = TornGuard::make(other.bytes()).value();
   const Mapped mapped;
   const TornGuard guard = TornGuard::make(mapped.bytes()).value();
   mapped.data[kBytes - 1] = std::byte{7};
   mapped.cut_off();
-  EXPECT_FALSE(guard.is_torn()) << "nobody has touched it";
+  EXPECT_FALSE(guard.is_torn()) << "no access so far";
   const std::byte last = *const_cast<volatile std::byte*>(mapped.data + kBytes - 1);
   EXPECT_EQ(last, std::byte{0});
   EXPECT_TRUE(guard.is_torn());
-  *const_cast<volatile std::byte*>(mapped.data + 2 * kPageBytes) = std::byte{1};  // its own now
+  *const_cast<volatile std::byte*>(mapped.data + 2 * kPageBytes) = std::byte{1};  // private
   EXPECT_FALSE(others.is_torn());
 }
 
-TEST(TornGuard, IsOneOfSoMany) {
+TEST(TornGuard, LimitsTheNumberOfGuards) {
   const Mapped mapped;
   std::vector<TornGuard> guards;
   for (std::size_t i = 0; i < TornGuard::kMax; ++i) {
@@ -67,9 +67,9 @@ TEST(TornGuard, IsOneOfSoMany) {
 
 using TornGuardDeathTest = ::testing::Test;
 
-TEST(TornGuardDeathTest, WhatNoGuardIsAboutEndsTheProcessAsBefore) {
-  const auto touch_what_is_gone = [] {
-    std::signal(SIGBUS, SIG_DFL);  // sanitizers have a handler of their own
+TEST(TornGuardDeathTest, UnguardedMemoryStillEndsTheProcess) {
+  const auto touch_missing_page = [] {
+    std::signal(SIGBUS, SIG_DFL);  // sanitizers install their own handler
     const Mapped guarded;
     const TornGuard guard = TornGuard::make(guarded.bytes()).value();
     const Mapped mapped;
@@ -77,7 +77,7 @@ TEST(TornGuardDeathTest, WhatNoGuardIsAboutEndsTheProcessAsBefore) {
     *const_cast<volatile std::byte*>(mapped.data + 2 * kPageBytes) = std::byte{1};
   };
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(touch_what_is_gone(), ::testing::KilledBySignal(SIGBUS), "");
+  EXPECT_EXIT(touch_missing_page(), ::testing::KilledBySignal(SIGBUS), "");
 }
 
 }  // namespace

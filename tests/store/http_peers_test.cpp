@@ -1,4 +1,4 @@
-// What is read from other servers over HTTP, from servers that answer what a test says.
+// Reads from other servers over HTTP. The other servers send scripted responses.
 #include "transport/store/http_peers.hpp"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class PeerClient {
   explicit PeerClient(PeerSettings settings = {.connections = 1, .timeout_ms = 30'000})
       : peers_(make_http_peers(std::move(settings)).value()) {}
 
-  // How many parts came; the room is one where it is not said how long one is.
+  // Returns how many parts came. Without `part_bytes`, `into` is a single part.
   Result<std::size_t> read(const std::string& server, std::string& into,
                            std::size_t part_bytes = 0) {
     auto promise = std::make_shared<std::promise<Result<std::size_t>>>();
@@ -58,7 +58,7 @@ std::string bytes_of_size(std::size_t size) {
   return bytes;
 }
 
-TEST(HttpPeers, ABlockIsReadIntoItsPlaceAndTheConnectionIsKept) {
+TEST(HttpPeers, ReadsABlockIntoItsPlaceAndKeepsTheConnection) {
   for (const std::size_t size : {2u, 1'000u, 16'300u, 3'000'001u}) {
     const std::string bytes = bytes_of_size(size);
     ScriptedServer server(
@@ -73,7 +73,7 @@ TEST(HttpPeers, ABlockIsReadIntoItsPlaceAndTheConnectionIsKept) {
   }
 }
 
-TEST(HttpPeers, TheRequestSaysWhoAsks) {
+TEST(HttpPeers, RequestNamesTargetHostAndToken) {
   std::string head;
   ScriptedServer server([&](int, const std::string& asked) {
     head = asked;
@@ -88,7 +88,7 @@ TEST(HttpPeers, TheRequestSaysWhoAsks) {
   EXPECT_THAT(head, HasSubstr("Content-Length: " + std::to_string(kBody.size())));
 }
 
-TEST(HttpPeers, WhatIsNotThereIsSaidSoOnTheSameConnection) {
+TEST(HttpPeers, NotFoundIsZeroPartsAndKeepsTheConnection) {
   ScriptedServer server([&](int number, const std::string&) {
     if (number == 0) return Answer{ScriptedServer::with_status("404 Not Found", "{\"code\": 1}")};
     return Answer{ScriptedServer::ok("ab")};
@@ -101,7 +101,7 @@ TEST(HttpPeers, WhatIsNotThereIsSaidSoOnTheSameConnection) {
   EXPECT_EQ(server.connections(), 1);
 }
 
-TEST(HttpPeers, OfManyPartsThoseThatAreThereCome) {
+TEST(HttpPeers, ReadsTheLeadingPartsThatExist) {
   const std::string bytes = bytes_of_size(40'000);
   for (const std::size_t there : {0u, 1u, 3u, 4u}) {
     ScriptedServer server([&](int, const std::string&) {
@@ -118,7 +118,7 @@ TEST(HttpPeers, OfManyPartsThoseThatAreThereCome) {
   }
 }
 
-TEST(HttpPeers, AnotherLengthIsToldAndNothingIsWritten) {
+TEST(HttpPeers, ReportsAWrongLengthAndWritesNothing) {
   ScriptedServer server([&](int number, const std::string&) {
     return Answer{ScriptedServer::ok(number == 0 ? "abc" : number == 1 ? "a" : "xy")};
   });
@@ -133,7 +133,7 @@ TEST(HttpPeers, AnotherLengthIsToldAndNothingIsWritten) {
   EXPECT_EQ(back, "xy");
 }
 
-TEST(HttpPeers, WhoRefusesIsLeftAlone) {
+TEST(HttpPeers, ReportsTheStatusOfARefusal) {
   ScriptedServer server([&](int, const std::string&) {
     return Answer{ScriptedServer::with_status("403 Forbidden", "{}")};
   });
@@ -145,7 +145,7 @@ TEST(HttpPeers, WhoRefusesIsLeftAlone) {
   EXPECT_THAT(servers[0].last_error, HasSubstr("403"));
 }
 
-TEST(HttpPeers, AnAnswerThatIsCutFailsAndTheServerIsLeftAlone) {
+TEST(HttpPeers, ATruncatedResponseFailsAndOpensTheCircuit) {
   ScriptedServer server([&](int, const std::string&) {
     return Answer{.bytes = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc", .closes = true};
   });
@@ -156,7 +156,7 @@ TEST(HttpPeers, AnAnswerThatIsCutFailsAndTheServerIsLeftAlone) {
   EXPECT_EQ(server.requests(), 1);
   const auto stats = client.stats();
   EXPECT_TRUE(stats.servers.at(0).is_open);
-  // What is refused here took it no time, and would make it look quick.
+  // A read refused on this side took no time and would make the server look fast.
   ASSERT_EQ(stats.by_server.size(), 1U);
   EXPECT_EQ(stats.by_server[0].node, server.url());
   const auto& reads =
@@ -164,7 +164,7 @@ TEST(HttpPeers, AnAnswerThatIsCutFailsAndTheServerIsLeftAlone) {
   EXPECT_EQ(std::accumulate(reads.begin(), reads.end(), 0U), 1U);
 }
 
-TEST(HttpPeers, AServerIsToldAsLeftAloneNoLongerThanItIs) {
+TEST(HttpPeers, ReportsAnOpenCircuitOnlyWhileItIsOpen) {
   ScriptedServer server([&](int, const std::string&) {
     return Answer{.bytes = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc", .closes = true};
   });
@@ -176,7 +176,7 @@ TEST(HttpPeers, AServerIsToldAsLeftAloneNoLongerThanItIs) {
   EXPECT_EQ(server.requests(), 2);
 }
 
-TEST(HttpPeers, AConnectionThatTheServerHadClosedIsOpenedAgain) {
+TEST(HttpPeers, ReopensAConnectionThatTheServerClosed) {
   ScriptedServer server([&](int, const std::string&) {
     return Answer{.bytes = ScriptedServer::ok("ab"), .closes = true};
   });
@@ -188,18 +188,18 @@ TEST(HttpPeers, AConnectionThatTheServerHadClosedIsOpenedAgain) {
   }
 }
 
-TEST(HttpPeers, AServerThatSaysNothingIsGivenUp) {
+TEST(HttpPeers, GivesUpASilentServer) {
   ScriptedServer server([&](int, const std::string&) {
     return Answer{.bytes = "HTTP/1.1 200 OK\r\nContent-Le", .waits_for_end = true};
   });
   PeerClient client({.connections = 1, .timeout_ms = 50});
   std::string back(2, '.');
-  const auto told = client.read(server.url(), back);
-  EXPECT_EQ(told.error().code, ErrorCode::unavailable);
-  EXPECT_THAT(told.error().detail, HasSubstr("nothing came"));
+  const auto reply = client.read(server.url(), back);
+  EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
+  EXPECT_THAT(reply.error().detail, HasSubstr("nothing came"));
 }
 
-TEST(HttpPeers, WhatIsNoHttpFails) {
+TEST(HttpPeers, AResponseThatIsNotHttpFails) {
   for (const char* nonsense :
        {"+OK, as another server would say it\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -211,14 +211,14 @@ TEST(HttpPeers, WhatIsNoHttpFails) {
   }
 }
 
-TEST(HttpPeers, NobodyListens) {
+TEST(HttpPeers, FailsIfNoServerListens) {
   PeerClient client;
   std::string back(2, '.');
   EXPECT_EQ(client.read("http://127.0.0.1:1", back).error().code, ErrorCode::unavailable);
   EXPECT_EQ(client.read("unix:/nowhere/at/all", back).error().code, ErrorCode::unavailable);
 }
 
-TEST(HttpPeers, WhatIsNoServerIsRefused) {
+TEST(HttpPeers, RefusesMalformedUrls) {
   PeerClient client;
   std::string back(2, '.');
   for (const char* url : {"", "ftp://a", "http://", "http://a b", "http://a/b", "http://a:99999",
@@ -237,10 +237,10 @@ TEST(HttpPeers, WhatIsNoServerIsRefused) {
   EXPECT_EQ(strict.read("http://127.0.0.1:1", back).error().code, ErrorCode::malformed);
 }
 
-// Listens on a Unix socket, and takes whatever comes.
+// Listens on a Unix socket, answers each connection once and counts the received bytes.
 class Socket {
  public:
-  // The file is the first user's, and the other one listens.
+  // `owner` owns the file; `listener` listens.
   struct Users {
     uid_t owner = ::geteuid();
     uid_t listener = ::geteuid();
@@ -291,7 +291,7 @@ class Socket {
 
 constexpr uid_t kStranger = 65'534;
 
-TEST(HttpPeers, TheTokenGoesToASocketOfTheServersOwnUser) {
+TEST(HttpPeers, SendsTheTokenToASocketOfItsOwnUser) {
   Socket socket({});
   PeerClient client({.token = "sesame", .connections = 1});
   std::string back(2, '.');
@@ -299,7 +299,7 @@ TEST(HttpPeers, TheTokenGoesToASocketOfTheServersOwnUser) {
   EXPECT_EQ(back, "ab");
 }
 
-TEST(HttpPeers, AStrangersSocketIsSentNothing) {
+TEST(HttpPeers, SendsNothingToASocketOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root gives a file to another user";
   for (const Socket::Users& users :
        {Socket::Users{.owner = kStranger, .listener = kStranger}, Socket::Users{.owner = kStranger},
@@ -312,7 +312,7 @@ TEST(HttpPeers, AStrangersSocketIsSentNothing) {
   }
 }
 
-TEST(HttpPeers, ASocketOfAUserThatIsNamedIsAsked) {
+TEST(HttpPeers, ReadsFromASocketOfAConfiguredUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root gives a file to another user";
   for (const bool needs_tls : {false, true}) {
     Socket socket({.owner = kStranger, .listener = kStranger});
@@ -323,8 +323,8 @@ TEST(HttpPeers, ASocketOfAUserThatIsNamedIsAsked) {
   }
 }
 
-// No certificate vouches for it.
-TEST(HttpPeers, WithAnAuthorityEvenASocketOfTheOwnUserIsSentNothing) {
+// No certificate proves who listens.
+TEST(HttpPeers, WithTlsSendsNothingToASocketOfItsOwnUser) {
   Socket socket({});
   PeerClient client({.needs_tls = true, .token = "sesame", .connections = 1});
   std::string back(2, '.');
@@ -335,7 +335,7 @@ TEST(HttpPeers, WithAnAuthorityEvenASocketOfTheOwnUserIsSentNothing) {
   EXPECT_EQ(socket.come_bytes(), 0U);
 }
 
-TEST(HttpPeers, WhatIsNoSocketIsNotAsked) {
+TEST(HttpPeers, RefusesAPathThatIsNotASocket) {
   const fakes::TempDir dir;
   std::ofstream(dir.path() / "file") << "text";
   PeerClient client;
@@ -346,10 +346,10 @@ TEST(HttpPeers, WhatIsNoSocketIsNotAsked) {
   }
 }
 
-TEST(HttpPeers, PlacesOfServersThatHaveGoneAreGivenBack) {
+TEST(HttpPeers, FreesTheEntriesOfFailedServers) {
   PeerClient client;
   std::string back(2, '.');
-  // Nobody listens there.
+  // No server listens there.
   for (int port = 1; port <= 4'300; ++port) {
     const std::string server = "http://127.0.0.2:" + std::to_string(port);
     ASSERT_EQ(client.read(server, back).error().code, ErrorCode::unavailable) << port;
@@ -359,7 +359,7 @@ TEST(HttpPeers, PlacesOfServersThatHaveGoneAreGivenBack) {
   EXPECT_EQ(client.read(server.url(), back).value(), 1U);
 }
 
-TEST(HttpPeers, AnAnswerThatIsPutOffForEverIsGivenUp) {
+TEST(HttpPeers, GivesUpEndlessContinueResponses) {
   std::string waits;
   for (int i = 0; i < 500; ++i) waits += "HTTP/1.1 100 Continue\r\n\r\n";
   ScriptedServer server([&](int, const std::string&) { return Answer{waits}; });
@@ -368,7 +368,7 @@ TEST(HttpPeers, AnAnswerThatIsPutOffForEverIsGivenUp) {
   EXPECT_EQ(client.read(server.url(), back).error().code, ErrorCode::unavailable);
 }
 
-TEST(HttpPeers, ManyReadsAreAnsweredEachAndTooManyRefused) {
+TEST(HttpPeers, CompletesManyReadsAndRefusesTooMany) {
   ScriptedServer server([&](int, const std::string&) { return Answer{ScriptedServer::ok("ab")}; });
   auto peers = make_http_peers({.connections = 1, .timeout_ms = 30'000, .max_queued = 50}).value();
   std::vector<std::string> rooms(200, "..");
@@ -380,26 +380,27 @@ TEST(HttpPeers, ManyReadsAreAnsweredEachAndTooManyRefused) {
                  .body = kBody,
                  .into = {{room.data(), 2}},
                  .part_bytes = 2},
-                [&](const Result<std::size_t>& told) { ++(told ? whole : refused); });
+                [&](const Result<std::size_t>& reply) { ++(reply ? whole : refused); });
   }
   while (whole + refused < 200) std::this_thread::yield();
   EXPECT_GE(whole, 50);
   EXPECT_EQ(std::ranges::count(rooms, "ab"), whole);
 }
 
-TEST(HttpPeers, WhatIsUnderWayAtTheEndIsTold) {
+TEST(HttpPeers, DestructorCancelsReadsUnderWay) {
   ScriptedServer server(
       [&](int, const std::string&) { return Answer{.bytes = "HTTP/1.1", .waits_for_end = true}; });
   auto peers = make_http_peers({.connections = 1, .timeout_ms = 30'000}).value();
   std::string back(2, '.');
-  auto told = std::make_shared<std::promise<ErrorCode>>();
-  auto future = told->get_future();
-  peers->read({.server = server.url(),
-               .target = "/",
-               .body = kBody,
-               .into = {{back.data(), 2}},
-               .part_bytes = 2},
-              [told](const Result<std::size_t>& result) { told->set_value(result.error().code); });
+  auto reported = std::make_shared<std::promise<ErrorCode>>();
+  auto future = reported->get_future();
+  peers->read(
+      {.server = server.url(),
+       .target = "/",
+       .body = kBody,
+       .into = {{back.data(), 2}},
+       .part_bytes = 2},
+      [reported](const Result<std::size_t>& result) { reported->set_value(result.error().code); });
   while (server.requests() == 0) std::this_thread::yield();
   peers.reset();
   EXPECT_EQ(future.get(), ErrorCode::cancelled);

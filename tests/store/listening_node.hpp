@@ -11,7 +11,7 @@
 
 namespace cairn::testing {
 
-// The other end of one connection, for a test that runs this one's handlers itself.
+// The node's end of one connection, for a test that runs the io_context itself.
 class ListeningNode {
  public:
   ListeningNode() = default;
@@ -29,7 +29,7 @@ class ListeningNode {
       connection_ = ::accept(listening_.listener, nullptr, nullptr);
     }
   }
-  // All that has come until now, and until it is so much.
+  // The number of bytes received so far.
   std::size_t received() {
     char buffer[4096];
     while (true) {
@@ -38,6 +38,7 @@ class ListeningNode {
       received_ += static_cast<std::size_t>(bytes);
     }
   }
+  // Waits until `bytes` have been received in all.
   void receive(boost::asio::io_context& io, std::size_t bytes) {
     while (received() < bytes) io.poll();
   }

@@ -8,7 +8,7 @@
 
 namespace cairn::testing {
 
-// A socket that listens on a free port of 127.0.0.1; whoever asked for it closes it.
+// A socket that listens on a free port of 127.0.0.1. The caller closes it.
 struct Loopback {
   int listener = -1;
   std::uint16_t port = 0;

@@ -18,16 +18,16 @@
 
 namespace cairn::testing {
 
-// A node of a store that answers each command with whatever a script says, on any number of
-// connections. Unless the script says otherwise it is a server that is no part of a cluster.
+// A node of a store that sends a scripted response to each command, on any number of connections.
+// LyingNode::alone() answers as a server outside a cluster.
 class LyingNode {
  public:
   using Words = std::vector<std::string>;
   struct Answer {
     std::string bytes;
-    // Then this, again and again, until the other side closes.
-    std::string for_ever = {};
-    std::chrono::milliseconds pause{0};  // before each of those
+    // Sent repeatedly after `bytes`, until the other side closes.
+    std::string repeated = {};
+    std::chrono::milliseconds pause{0};  // before each repetition
   };
   using Script = std::function<Answer(const Words& command)>;
 
@@ -85,9 +85,9 @@ class LyingNode {
       }
       const Answer answer = script_(command);
       if (!send(connection, answer.bytes)) return;
-      while (!answer.for_ever.empty() && !stopping_) {
+      while (!answer.repeated.empty() && !stopping_) {
         std::this_thread::sleep_for(answer.pause);
-        if (!send(connection, answer.for_ever)) {
+        if (!send(connection, answer.repeated)) {
           ::shutdown(connection, SHUT_RDWR);
           return;
         }

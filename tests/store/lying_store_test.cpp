@@ -1,4 +1,4 @@
-// A store that lies costs a miss and no more, whatever it says and however it says it.
+// A store that sends wrong responses causes misses and no other harm.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -20,10 +20,10 @@ using ::testing::SizeIs;
 using Lie = LyingNode::Answer;
 using Asked = LyingNode::Words;
 
-// What sockets hold on their own, on both sides, and what is read before it is looked at.
+// More than the sockets' buffers on both sides hold, plus one unparsed read.
 constexpr std::uint64_t kOnTheWay = 64ull << 20;
 
-// Tells the truth of who it is and answers everything else so.
+// Answers CLUSTER and ROLE correctly, and every other command with `lie`.
 LyingNode::Script answering(Lie lie) {
   return [lie](const Asked& command) {
     const std::string& word = command.front();
@@ -31,7 +31,7 @@ LyingNode::Script answering(Lie lie) {
   };
 }
 
-// Nothing is given up because it takes long: what ends, ends because of what came.
+// The first of all answers. The clients have long timeouts, so only received bytes end a request.
 StoreClient::Presence first_of(const std::vector<StoreClient::Presence>& all) {
   return all.front();
 }
@@ -42,7 +42,7 @@ void wait_until_known(StoreClient& client) {
 
 class EndlessAnswer : public ::testing::TestWithParam<Lie> {};
 
-TEST_P(EndlessAnswer, ToAQuestionIsAMissAndIsReadNoFurtherThanWhatWasAskedFor) {
+TEST_P(EndlessAnswer, IsAMissForQuestionsAndNotReadToTheEnd) {
   const std::function<void(StoreClient&)> questions[] = {
       [](StoreClient& client) {
         EXPECT_EQ(client.touch("a").error().code, ErrorCode::unavailable);
@@ -64,7 +64,7 @@ TEST_P(EndlessAnswer, ToAQuestionIsAMissAndIsReadNoFurtherThanWhatWasAskedFor) {
   }
 }
 
-TEST_P(EndlessAnswer, ToWhoAsksForAValueIsAMiss) {
+TEST_P(EndlessAnswer, IsAMissForReads) {
   LyingNode node(answering(GetParam()));
   StoreClient client(StoreClient::patient(node.settings()));
   wait_until_known(client);
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(LyingStore, EndlessAnswer,
                                            Lie{"-ERR ", kEndless}, Lie{":", "1"},
                                            Lie{"", std::string("\0\x1b\xff", 3)}));
 
-TEST(LyingStore, AnswersThatNobodyAskedForEndTheConnection) {
+TEST(LyingStore, UnrequestedAnswersEndTheConnection) {
   for (const bool is_value : {false, true}) {
     LyingNode node(answering({"", ":1\r\n:1\r\n"}));
     StoreClient client(StoreClient::patient(node.settings()));
@@ -100,7 +100,7 @@ TEST(LyingStore, AnswersThatNobodyAskedForEndTheConnection) {
   }
 }
 
-TEST(LyingStore, WhoNamesMoreHoldersThanWereAskedForIsNotRead) {
+TEST(LyingStore, IgnoresAnAnswerWithTooManyHolders) {
   std::string many = "*40\r\n";
   for (int i = 0; i < 40; ++i) many += LyingNode::bulk(std::to_string(i));
   LyingNode node(answering({many}));
@@ -109,7 +109,7 @@ TEST(LyingStore, WhoNamesMoreHoldersThanWereAskedForIsNotRead) {
   EXPECT_FALSE(client.holders({"a"}).front());
 }
 
-TEST(LyingStore, AnAnswerOfAnotherKindIsNeverAYes) {
+TEST(LyingStore, AnAnswerOfAnotherTypeIsNeverAHit) {
   for (const std::string answer : {"*0\r\n", "$5\r\nhello\r\n", "+OK\r\n", "$-1\r\n", "*-1\r\n",
                                    ":-1\r\n", "-ERR\r\n", "-\r\n", "+\r\n", "$0\r\n\r\n"}) {
     LyingNode node(answering({answer}));
@@ -123,8 +123,8 @@ TEST(LyingStore, AnAnswerOfAnotherKindIsNeverAYes) {
   }
 }
 
-// A byte now and then is no silence: all of it together has an end.
-TEST(LyingStore, AnswersThatComeByteByByteAreGivenUp) {
+// A byte now and then keeps the connection active, but the whole answer has a time limit.
+TEST(LyingStore, GivesUpAnswersThatComeByteByByte) {
   LyingNode node(answering({"+", "x", std::chrono::milliseconds(10)}));
   RedisSettings settings = node.settings();
   settings.timeout_ms = 200;
@@ -137,7 +137,7 @@ TEST(LyingStore, AnswersThatComeByteByByteAreGivenUp) {
   EXPECT_FALSE(client.read("a", value));
 }
 
-TEST(LyingStore, WhatItSaysOfAnErrorIsShownWithoutWhatTerminalsRead) {
+TEST(LyingStore, EscapesControlCharactersInErrors) {
   LyingNode node(answering({"-ERR \x1b[2J\xff" + std::string(900, 'x') + "\r\n"}));
   StoreClient client(StoreClient::patient(node.settings()));
   wait_until_known(client);
@@ -160,7 +160,7 @@ LyingNode::Script lying_cluster(std::string slots) {
   };
 }
 
-TEST(LyingStore, NodesWhoseNamesOrPortsCanBeNoneAreNeverKnown) {
+TEST(LyingStore, IgnoresNodesWithInvalidHostsOrPorts) {
   const std::pair<std::string, std::int64_t> wrong[] = {{"a\nb", 1},
                                                         {"\x1b[2J", 1},
                                                         {"\xff\xfe", 1},
@@ -191,7 +191,7 @@ TEST(LyingStore, NodesWhoseNamesOrPortsCanBeNoneAreNeverKnown) {
   }
 }
 
-TEST(LyingStore, APrimaryWhoseNameCanBeNoneIsNeverKnown) {
+TEST(LyingStore, IgnoresAPrimaryWithAnInvalidHost) {
   std::atomic<int> asked{0};
   LyingNode node([&](const Asked& command) {
     if (command.front() != "ROLE") return Lie{"-ERR no cluster\r\n"};
@@ -204,7 +204,7 @@ TEST(LyingStore, APrimaryWhoseNameCanBeNoneIsNeverKnown) {
   EXPECT_FALSE((*client).stats().is_ready);
 }
 
-TEST(LyingStore, OfAClusterOfThousandsOfNodesAThousandAreKnown) {
+TEST(LyingStore, KnowsAtMostAThousandNodesOfACluster) {
   std::string slots = "*16384\r\n";
   for (int slot = 0; slot < 16'384; ++slot) {
     slots += slot_range(slot, slot, "127.0.1." + std::to_string(slot % 250), 1 + slot);
@@ -213,14 +213,14 @@ TEST(LyingStore, OfAClusterOfThousandsOfNodesAThousandAreKnown) {
   StoreClient client(StoreClient::patient(node.settings()));
   wait_until_known(client);
   EXPECT_THAT((*client).stats().nodes, SizeIs(Le(1'025U)));
-  // A question to any of them ends, and at once.
+  // A probe of any of them ends, and at once.
   std::vector<std::string> names;
   for (int i = 0; i < 512; ++i) names.push_back("name " + std::to_string(i));
   EXPECT_THAT(client.probe(names, std::chrono::hours(1)),
               Each(Not(StoreClient::Presence::present)));
 }
 
-TEST(LyingStore, SlotsThatAreToldOfTwiceAreNoCluster) {
+TEST(LyingStore, IgnoresAClusterWithDuplicateSlots) {
   std::string slots = "*1000\r\n";
   for (int i = 0; i < 1'000; ++i) slots += slot_range(0, 16'383, "127.0.0.1", 1 + i);
   std::atomic<int> asked{0};
@@ -233,7 +233,7 @@ TEST(LyingStore, SlotsThatAreToldOfTwiceAreNoCluster) {
   EXPECT_FALSE((*client).stats().is_ready);
 }
 
-TEST(LyingStore, AnEndlessClusterIsReadNoFurtherThanOneCanBe) {
+TEST(LyingStore, StopsReadingAnEndlessCluster) {
   LyingNode node([](const Asked& command) {
     return command.front() == "CLUSTER" ? Lie{"*16384\r\n", slot_range(0, 0, kEndless, 1)}
                                         : Lie{":1\r\n"};
@@ -245,16 +245,16 @@ TEST(LyingStore, AnEndlessClusterIsReadNoFurtherThanOneCanBe) {
   EXPECT_LT(node.sent_bytes(), kOnTheWay);
 }
 
-// Each answer sends the question on, to a node that nobody has heard of or back where it came from.
-TEST(LyingStore, RedirectsInCirclesAndToStrangersEndAndLeaveNoNodesBehind) {
+// Each answer redirects the command, to an unknown node or back to this one.
+TEST(LyingStore, EndlessRedirectsEndAndLeaveNoNodes) {
   std::atomic<bool> lies{true};
-  std::atomic<int> told{0};
+  std::atomic<int> redirects{0};
   std::uint16_t own_port = 0;
   LyingNode node([&](const Asked& command) {
     if (command.front() == "CLUSTER" || command.front() == "ROLE" || !lies) {
       return LyingNode::alone(command);
     }
-    const int turn = ++told;
+    const int turn = ++redirects;
     const int port = turn % 3 == 0 ? own_port : 10 + turn % 4'000;
     return Lie{(turn % 2 == 0 ? "-MOVED " : "-ASK ") + std::to_string(turn % 16'384) +
                " 127.0.0.1:" + std::to_string(port) + "\r\n"};
@@ -268,7 +268,7 @@ TEST(LyingStore, RedirectsInCirclesAndToStrangersEndAndLeaveNoNodesBehind) {
   while (!client.touch("a")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-TEST(LyingStore, ARedirectToWhatCanBeNoHostIsAnErrorOfTheStore) {
+TEST(LyingStore, ARedirectToAnInvalidHostIsAnIoError) {
   for (const std::string where :
        {"a b:1", "\x1b[2J:1", "127.0.0.1:0", "127.0.0.1:99999", "\xff\xfe:6379", "a/b:1"}) {
     LyingNode node(answering({"-MOVED 5 " + where + "\r\n"}));

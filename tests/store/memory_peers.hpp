@@ -19,7 +19,7 @@
 
 namespace cairn::testing {
 
-// Servers that answer at once what a server's route answers, and lie where they are told to.
+// Servers that answer reads at once, like a server's HTTP route. Tests can spoil their answers.
 class MemoryPeers final : public BlockPeers {
  public:
   struct Server {
@@ -28,7 +28,7 @@ class MemoryPeers final : public BlockPeers {
   };
 
   void read(Read read, UniqueFunction<void(Result<std::size_t>)> done) override {
-    // Who is told may ask again.
+    // `done` may read again.
     done(read_now(read));
   }
   Stats stats() const override { return {}; }
@@ -37,7 +37,7 @@ class MemoryPeers final : public BlockPeers {
   std::set<std::string> down;
   std::function<void(const std::string& server, Bytes& answer)> spoil;
   std::vector<std::string> asked;
-  int failing_call = 0;  // from 1 on; 0: none
+  int failing_call = 0;  // counted from 1; 0: none
 
  private:
   Result<std::size_t> read_now(const Read& read) {
@@ -69,7 +69,7 @@ class MemoryPeers final : public BlockPeers {
     return answer.size() / read.part_bytes;
   }
 
-  std::mutex mutex_;  // an engine's threads ask as well
+  std::mutex mutex_;  // the scheduler's threads read, too
 
   // {"keys":["HEX","HEX"]}
   static std::vector<BlockKey> keys_of(const std::string& body) {
@@ -110,7 +110,7 @@ class MemoryPeers final : public BlockPeers {
   }
 };
 
-// The same, for one of those who ask.
+// Lends a MemoryPeers to one host.
 class LentPeers final : public BlockPeers {
  public:
   explicit LentPeers(MemoryPeers& peers) : peers_(peers) {}

@@ -14,8 +14,8 @@
 
 namespace cairn::testing {
 
-// A store in memory that answers at once, for as long as it is told to. Its calls are thread-safe;
-// a test looks at its members while nothing is under way.
+// A store in memory that answers at once unless told to hold calls. Its calls are thread-safe; a
+// test may read its members while no call is under way.
 class MemoryStore final : public RemoteStore {
  public:
   void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
@@ -82,16 +82,16 @@ class MemoryStore final : public RemoteStore {
     values.erase(name);
   }
   void announce(Announce announce, UniqueFunction<void(std::size_t)> done) override {
-    std::size_t told = 0;
+    std::size_t accepted = 0;
     {
       const std::lock_guard lock(mutex_);
       if (!fails()) {
         for (const auto& block : announce.blocks) holders[block.name][announce.who] = block.mark;
-        told = announce.blocks.size();
-        announced += told;
+        accepted = announce.blocks.size();
+        announced += accepted;
       }
     }
-    done(told);
+    done(accepted);
   }
   void withdraw(Withdraw withdraw) override {
     const std::lock_guard lock(mutex_);
@@ -119,7 +119,7 @@ class MemoryStore final : public RemoteStore {
   }
   RemoteStoreStats stats() const override { return {}; }
 
-  // What is held.
+  // Runs the held calls.
   void let_go() {
     std::vector<UniqueFunction<void()>> going;
     {
@@ -130,15 +130,15 @@ class MemoryStore final : public RemoteStore {
   }
 
   std::map<std::string, std::string> values;
-  std::map<std::string, std::map<std::string, std::uint8_t>> holders;  // by name, by who
+  std::map<std::string, std::map<std::string, std::uint8_t>> holders;  // by name, then by holder
   std::uint64_t announced = 0;
   bool holds_writes = false;
   bool holds_reads = false;
   std::vector<UniqueFunction<void()>> held;
   bool is_down = false;
-  std::size_t known_in_time = SIZE_MAX;  // names of a look, from the first on
+  std::size_t known_in_time = SIZE_MAX;  // a probe knows only the first ones in time
   int calls = 0;
-  int failing_call = 0;  // from 1 on; 0: none
+  int failing_call = 0;  // counted from 1; 0: none
   int probes = 0;
   int touches = 0;
 
@@ -168,7 +168,7 @@ class MemoryStore final : public RemoteStore {
   bool fails() { return ++calls == failing_call || is_down; }
   static Error down() { return {ErrorCode::unavailable, "the store is down"}; }
 
-  std::mutex mutex_;  // several threads of the engine may store at once
+  std::mutex mutex_;  // several threads of the scheduler may store at once
 };
 
 }  // namespace cairn::testing

@@ -1,4 +1,4 @@
-// How long each of many nodes takes, told apart as far as that is bounded.
+// The durations of requests by node, for a limited number of nodes.
 #include "transport/store/node_durations.hpp"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ struct Nodes {
   NodeDurations::Clock::time_point now = NodeDurations::Clock::time_point(std::chrono::hours(1));
 };
 
-TEST(NodeDurations, EachNodeHasItsOwnByOperation) {
+TEST(NodeDurations, CountsByNodeAndOperation) {
   Nodes nodes;
   nodes.ask("a:1", microseconds(300));
   nodes.ask("a:1", microseconds(60), StoreOperation::probe);
@@ -46,7 +46,7 @@ TEST(NodeDurations, EachNodeHasItsOwnByOperation) {
   EXPECT_EQ(all[1].operations[kRead].sum, 2'000'000U);
 }
 
-TEST(NodeDurations, NodesBeyondTheMostAreToldTogether) {
+TEST(NodeDurations, CountsNodesBeyondTheLimitTogether) {
   Nodes nodes;
   for (std::size_t i = 0; i < NodeDurations::kMaxNodes + 3; ++i) {
     nodes.ask("n" + std::to_string(i));
@@ -60,7 +60,7 @@ TEST(NodeDurations, NodesBeyondTheMostAreToldTogether) {
   EXPECT_EQ(Nodes::count(all.back().operations[kRead]), 3U);
 }
 
-TEST(NodeDurations, OneThatNobodyAsksAnyMoreGivesItsPlaceToAnother) {
+TEST(NodeDurations, AnIdleNodeGivesItsPlaceToAnother) {
   Nodes nodes;
   nodes.ask("old");
   nodes.now += NodeDurations::kIdle - minutes(1);
@@ -75,7 +75,7 @@ TEST(NodeDurations, OneThatNobodyAsksAnyMoreGivesItsPlaceToAnother) {
   EXPECT_THAT(names, ::testing::Not(::testing::Contains("early")));
 }
 
-TEST(NodeDurations, ANodeThatIsForgottenIsToldOfNoMore) {
+TEST(NodeDurations, DoesNotReportAForgottenNode) {
   Nodes nodes;
   nodes.ask("a:1");
   nodes.ask("b:1");

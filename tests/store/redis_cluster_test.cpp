@@ -1,4 +1,4 @@
-// Values in a real cluster: names go to the node that has their slot, and follow when that changes.
+// Values in a real cluster. Each name goes to the node of its slot, also after the slot moves.
 #include <map>
 #include <numeric>
 #include <thread>
@@ -27,7 +27,7 @@ class RedisCluster : public ::testing::Test {
       }
     }
   }
-  // One of the first node's.
+  // A name in the first node's slots.
   static std::string name_of_first() {
     for (int i = 0;; ++i) {
       const std::string name = "n" + std::to_string(i);
@@ -58,7 +58,7 @@ TEST_F(RedisCluster, EachNameGoesToItsNode) {
   EXPECT_THAT(store.probe(names), ::testing::Each(RemoteStore::Presence::present));
 }
 
-TEST_F(RedisCluster, WhatANodeTakesIsToldOfByNode) {
+TEST_F(RedisCluster, ReportsDurationsByNode) {
   StoreClient store(second_);
   store.until_ready();
   const auto writes = [&] {
@@ -79,7 +79,7 @@ TEST_F(RedisCluster, WhatANodeTakesIsToldOfByNode) {
   EXPECT_EQ(writes(), expected);
 }
 
-TEST_F(RedisCluster, ASlotIsFollowedWhileItMovesAndAfterwards) {
+TEST_F(RedisCluster, FollowsASlotWhileItMovesAndAfterwards) {
   StoreClient store(first_);
   store.until_ready();
   const std::string name = name_of_first();
@@ -100,7 +100,7 @@ TEST_F(RedisCluster, ASlotIsFollowedWhileItMovesAndAfterwards) {
   EXPECT_EQ(back, "moving");
 }
 
-TEST_F(RedisCluster, ANodeThatIsGoneTakesItsNamesAlone) {
+TEST_F(RedisCluster, AKilledNodeLosesOnlyItsOwnNames) {
   StoreClient store(first_);
   store.until_ready();
   const std::string name = name_of_first();

@@ -1,4 +1,4 @@
-// Who has what, in a real redis-server.
+// The holders of names, in a real redis-server.
 #include <csignal>
 #include <thread>
 
@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 using ::testing::Optional;
 using ::testing::SizeIs;
 
-TEST(RedisHolders, WhoHasANameIsToldWithItsMark) {
+TEST(RedisHolders, ReportsHoldersWithTheirMarks) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -23,7 +23,7 @@ TEST(RedisHolders, WhoHasANameIsToldWithItsMark) {
                           Optional(IsEmpty())));
 }
 
-TEST(RedisHolders, SaidAgainAMarkIsTheNewOne) {
+TEST(RedisHolders, AnnouncingAgainReplacesTheMark) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -32,7 +32,7 @@ TEST(RedisHolders, SaidAgainAMarkIsTheNewOne) {
   EXPECT_THAT(store.holders({"a"}), ElementsAre(Optional(ElementsAre("one/2"))));
 }
 
-TEST(RedisHolders, WhoWithdrawsIsNoHolderAndTheLastLeavesNothing) {
+TEST(RedisHolders, WithdrawRemovesAHolderAndTheLastRemovesTheEntry) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -45,7 +45,7 @@ TEST(RedisHolders, WhoWithdrawsIsNoHolderAndTheLastLeavesNothing) {
   EXPECT_EQ(redis.ask({"DBSIZE"}), "0");
 }
 
-TEST(RedisHolders, WhatIsNotSaidAgainRunsOut) {
+TEST(RedisHolders, HoldersExpireUnlessTheyAnnounceAgain) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -55,13 +55,13 @@ TEST(RedisHolders, WhatIsNotSaidAgainRunsOut) {
   while (redis.ask({"EXISTS", "a"}) != "0") {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  // It lasts as long as the last of them; who has run out goes when somebody says something.
+  // The entry lasts as long as its last holder. The next announcement removes expired holders.
   EXPECT_EQ(store.announce({"b"}, "three", 50), 1u);
   EXPECT_THAT(store.holders({"b"}), ElementsAre(Optional(ElementsAre("three/0", "two/0"))));
   EXPECT_GT(std::stoi(redis.ask({"PTTL", "b"})), 1'000);
 }
 
-TEST(RedisHolders, SomeOfVeryManyAreTold) {
+TEST(RedisHolders, ReturnsAtMostEightHolders) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -69,7 +69,7 @@ TEST(RedisHolders, SomeOfVeryManyAreTold) {
   EXPECT_THAT(store.holders({"a"}), ElementsAre(Optional(SizeIs(8))));
 }
 
-TEST(RedisHolders, AStoreThatStandsStillIsNotWaitedFor) {
+TEST(RedisHolders, DoesNotWaitForAStoppedStore) {
   RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -80,7 +80,7 @@ TEST(RedisHolders, AStoreThatStandsStillIsNotWaitedFor) {
   EXPECT_THAT(store.holders({"a"}), ElementsAre(Optional(ElementsAre("one/0"))));
 }
 
-TEST(RedisHolders, ANameOfAnotherKindIsNobodys) {
+TEST(RedisHolders, ANameOfAnotherTypeHasNoHolders) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();

@@ -1,4 +1,4 @@
-// A connection to a node: what is sent on it when.
+// A connection to a node, and the order of its commands.
 #include "transport/store/redis_link.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace cairn::testing {
 namespace {
 
-TEST(RedisLink, ANodeIsAskedForAFewValuesAtATime) {
+TEST(RedisLink, RequestsAFewValuesAtATime) {
   boost::asio::io_context io;
   ListeningNode node;
   RedisSettings settings;
@@ -32,7 +32,7 @@ TEST(RedisLink, ANodeIsAskedForAFewValuesAtATime) {
   }
   const std::size_t command_bytes = redis_command({"GET", "a"}).size();
   const std::string answer = "$600000\r\n" + std::string(kValueBytes, 'x') + "\r\n";
-  // Two are beyond 1 MiB: the others follow one by one.
+  // Two values exceed 1 MiB; the others follow one by one.
   for (int answered = 0; answered < 4; ++answered) {
     const auto asked = static_cast<std::size_t>(std::min(4, answered + 2));
     node.receive(io, asked * command_bytes);
@@ -45,8 +45,8 @@ TEST(RedisLink, ANodeIsAskedForAFewValuesAtATime) {
   link->fail({ErrorCode::cancelled, "the test ends"});
 }
 
-// Else it sends the next one on a link that is of no use any more.
-TEST(RedisLink, WhoIsToldThatACommandFailedFindsTheLinkEnded) {
+// Otherwise a callback would send the next command on a dead link.
+TEST(RedisLink, FailedCommandEndsTheLink) {
   boost::asio::io_context io;
   ListeningNode node;
   RedisSettings settings;

@@ -11,7 +11,7 @@
 namespace cairn::e2e {
 namespace {
 
-// A cluster's nodes talk on the port that lies 10,000 above.
+// A cluster's nodes also use the port 10,000 above this one.
 constexpr std::uint16_t kMaxPort = 50'000;
 
 std::uint16_t free_port() {

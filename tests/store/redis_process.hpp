@@ -10,16 +10,17 @@
 
 namespace cairn::e2e {
 
-// A redis-server on a free port of 127.0.0.1 that keeps nothing. Killed with its owner.
+// A redis-server on a free port of 127.0.0.1, without persistence. Killed with its owner.
 class RedisProcess {
  public:
-  // `flags` beside --port and --dir, as redis-server takes them. `tls`: on its port, no plain one.
+  // `flags`: more flags for redis-server, besides --port and --dir. `tls`: the port speaks only
+  // TLS.
   explicit RedisProcess(std::vector<std::string> flags = {}, bool tls = false);
 
   std::uint16_t port() const { return port_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   std::string url() const { return (tls_ ? "rediss://" : "redis://") + address(); }
-  // What redis-cli prints of a command, without the last line's end.
+  // The output of redis-cli for a command, without the last newline.
   std::string ask(const std::vector<std::string>& command) const;
   void signal(int number) { process_->signal(number); }
   void kill();

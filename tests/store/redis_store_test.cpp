@@ -1,4 +1,4 @@
-// Values in a real redis-server: one by itself.
+// Values in a single real redis-server.
 #include <csignal>
 
 #include "tests/fakes/tls/certificates.hpp"
@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Presence = RemoteStore::Presence;
 
-TEST(RedisStore, AValueIsReadAsItWasWritten) {
+TEST(RedisStore, ReadsBackAWrittenValue) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -25,7 +25,7 @@ TEST(RedisStore, AValueIsReadAsItWasWritten) {
   }
 }
 
-TEST(RedisStore, AValueThatIsThereStays) {
+TEST(RedisStore, AWriteDoesNotReplaceAValue) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -36,7 +36,7 @@ TEST(RedisStore, AValueThatIsThereStays) {
   EXPECT_EQ(back, "first");
 }
 
-TEST(RedisStore, WhatIsNotThereIsSaidSo) {
+TEST(RedisStore, ReportsAbsentValues) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -50,7 +50,7 @@ TEST(RedisStore, WhatIsNotThereIsSaidSo) {
   EXPECT_TRUE(store.probe({}).empty());
 }
 
-TEST(RedisStore, AValueOfAnotherLengthIsNoneAndTheNextOneIsWhole) {
+TEST(RedisStore, RefusesAValueOfAnotherLengthAndReadsTheNext) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -66,7 +66,7 @@ TEST(RedisStore, AValueOfAnotherLengthIsNoneAndTheNextOneIsWhole) {
   EXPECT_EQ(back, "whole");
 }
 
-TEST(RedisStore, ATimeToLiveIsGivenAndRenewed) {
+TEST(RedisStore, SetsAndRenewsATimeToLive) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -76,17 +76,17 @@ TEST(RedisStore, ATimeToLiveIsGivenAndRenewed) {
   EXPECT_GT(std::stoll(redis.ask({"PTTL", "a"})), 100'000);
 }
 
-TEST(RedisStore, AValueWithoutATimeToLiveIsUsedByATouch) {
+TEST(RedisStore, ATouchUsesAValueWithoutATimeToLive) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
   ASSERT_TRUE(store.write("a", "first"));
   EXPECT_TRUE(store.touch("a").value());
-  // What only asks whether it is there (EXISTS) is no use to the store's LRU.
+  // EXISTS does not count as a use for the store's LRU.
   EXPECT_THAT(redis.ask({"INFO", "commandstats"}), HasSubstr("cmdstat_touch:calls="));
 }
 
-TEST(RedisStore, AnErasedValueIsGone) {
+TEST(RedisStore, ErasesAValue) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -95,7 +95,7 @@ TEST(RedisStore, AnErasedValueIsGone) {
   EXPECT_THAT(store.probe({"a"}), ElementsAre(Presence::absent));
 }
 
-TEST(RedisStore, ManyAtOnceComeEachToItsOwn) {
+TEST(RedisStore, ConcurrentReadsDoNotMix) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -118,7 +118,7 @@ TEST(RedisStore, ManyAtOnceComeEachToItsOwn) {
   }
 }
 
-TEST(RedisStore, AFullStoreSaysThatItIsFull) {
+TEST(RedisStore, AFullStoreIsNoCapacity) {
   const RedisProcess redis({"--maxmemory", "1mb", "--maxmemory-policy", "noeviction"});
   StoreClient store(redis);
   store.until_ready();
@@ -126,7 +126,7 @@ TEST(RedisStore, AFullStoreSaysThatItIsFull) {
   EXPECT_FALSE(store.touch("large").value());
 }
 
-TEST(RedisStore, AServerThatIsKilledIsUnavailableUntilItIsBack) {
+TEST(RedisStore, AKilledServerIsUnavailableUntilItIsBack) {
   RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -140,8 +140,8 @@ TEST(RedisStore, AServerThatIsKilledIsUnavailableUntilItIsBack) {
   EXPECT_TRUE(store.write("a", "again").value());
 }
 
-// It stood as left alone until somebody asked it for something, a replica for ever.
-TEST(RedisStore, AServerThatIsBackIsKnownToBeWithoutARequest) {
+// Its circuit stayed open until the next request; a replica's stayed open permanently.
+TEST(RedisStore, NoticesWithoutARequestThatAServerIsBack) {
   RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
@@ -153,14 +153,14 @@ TEST(RedisStore, AServerThatIsBackIsKnownToBeWithoutARequest) {
   EXPECT_FALSE(has_failed());
   redis.kill();
   EXPECT_FALSE(store.touch("a").has_value());
-  while (!has_failed()) std::this_thread::yield();  // told just after the answers are
+  while (!has_failed()) std::this_thread::yield();  // set shortly after the reply
   redis.start();
   while (has_failed()) std::this_thread::yield();
   EXPECT_FALSE((*store).stats().nodes.front().is_open);
   EXPECT_TRUE(store.touch("a").has_value());
 }
 
-TEST(RedisStore, AServerThatHangsHoldsUpNobodyForLongerThanWasSaid) {
+TEST(RedisStore, AHangingServerDelaysNoRequestBeyondItsTimeout) {
   RedisProcess redis;
   auto settings = redis_settings_from(redis.url()).value();
   settings.timeout_ms = 100;
@@ -177,7 +177,7 @@ TEST(RedisStore, AServerThatHangsHoldsUpNobodyForLongerThanWasSaid) {
   EXPECT_FALSE(*there);
 }
 
-TEST(RedisStore, APasswordLetsInAndAWrongOneIsToldWithoutIt) {
+TEST(RedisStore, ReportsAWrongPasswordWithoutRepeatingIt) {
   const RedisProcess redis({"--requirepass", "sesame"});
   auto settings = redis_settings_from(redis.url()).value();
   settings.password = "sesame";
@@ -187,18 +187,18 @@ TEST(RedisStore, APasswordLetsInAndAWrongOneIsToldWithoutIt) {
 
   settings.password = "hunter2";
   StoreClient other(settings);
-  std::string told;
-  while (told.empty()) {
+  std::string reported;
+  while (reported.empty()) {
     const auto stats = (*other).stats();
-    if (!stats.nodes.empty()) told = stats.nodes.front().last_error;
+    if (!stats.nodes.empty()) reported = stats.nodes.front().last_error;
     std::this_thread::yield();
   }
-  EXPECT_THAT(told, HasSubstr("WRONGPASS"));
-  EXPECT_THAT(told, ::testing::Not(HasSubstr("hunter2")));
+  EXPECT_THAT(reported, HasSubstr("WRONGPASS"));
+  EXPECT_THAT(reported, ::testing::Not(HasSubstr("hunter2")));
   EXPECT_FALSE((*other).stats().is_ready);
 }
 
-TEST(RedisStore, AReplicaIsLeftForItsPrimary) {
+TEST(RedisStore, SwitchesFromAReplicaToItsPrimary) {
   const RedisProcess primary;
   const RedisProcess replica({"--replicaof", "127.0.0.1 " + std::to_string(primary.port())});
   StoreClient store(replica);
@@ -207,10 +207,10 @@ TEST(RedisStore, AReplicaIsLeftForItsPrimary) {
   EXPECT_EQ(primary.ask({"GET", "a"}), "first");
 }
 
-TEST(RedisStore, TlsIsSpokenAndAnUnknownAuthorityRefused) {
+TEST(RedisStore, SpeaksTlsAndRefusesAnUnknownAuthority) {
   const fakes::TempDir dir;
   const auto authority = fakes::make_certificate(dir.path(), {.name = "ca"});
-  const auto stranger = fakes::make_certificate(dir.path(), {.name = "other"});
+  const auto other_authority = fakes::make_certificate(dir.path(), {.name = "other"});
   const auto own = fakes::make_certificate(dir.path(), {.name = "redis", .authority = authority});
   const RedisProcess redis({"--tls-cert-file", own.certificate, "--tls-key-file", own.key,
                             "--tls-ca-cert-file", authority.certificate},
@@ -225,15 +225,15 @@ TEST(RedisStore, TlsIsSpokenAndAnUnknownAuthorityRefused) {
   EXPECT_TRUE(store.read("a", back).value());
   EXPECT_TRUE(back == bytes);
 
-  settings.tls_files.ca = stranger.certificate;
-  StoreClient fooled(settings);
-  std::string told;
-  while (told.empty()) {
-    const auto stats = (*fooled).stats();
-    if (!stats.nodes.empty()) told = stats.nodes.front().last_error;
+  settings.tls_files.ca = other_authority.certificate;
+  StoreClient untrusting(settings);
+  std::string reported;
+  while (reported.empty()) {
+    const auto stats = (*untrusting).stats();
+    if (!stats.nodes.empty()) reported = stats.nodes.front().last_error;
     std::this_thread::yield();
   }
-  EXPECT_THAT(told, HasSubstr("certificate verify failed"));
+  EXPECT_THAT(reported, HasSubstr("certificate verify failed"));
   settings.tls_files.ca = "/nowhere";
   EXPECT_EQ(make_redis_store(settings).error().code, ErrorCode::not_found);
 }

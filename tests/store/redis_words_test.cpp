@@ -1,4 +1,4 @@
-// What is read of a store's URL and of its answers.
+// Parsing of a store's URL and of its replies.
 #include <gmock/gmock.h>
 
 #include "transport/store/redis_settings.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 using Kind = RedisReply::Kind;
 
-TEST(RedisUrl, NamesNodesAndWhetherTlsIsSpoken) {
+TEST(RedisUrl, NamesNodesAndTls) {
   const auto one = redis_settings_from("redis://store").value();
   EXPECT_FALSE(one.tls);
   EXPECT_EQ(one.endpoints, (std::vector<WireAddress>{{"store", 6379}}));
@@ -19,7 +19,7 @@ TEST(RedisUrl, NamesNodesAndWhetherTlsIsSpoken) {
   EXPECT_EQ(more.endpoints[1].text(), "[::1]:65535");
 }
 
-TEST(WireAddress, AHostIsOfWhatNamesAndAddressesAreMadeOf) {
+TEST(WireAddress, AHostIsANameOrAnAddress) {
   for (const char* host : {"a", "cache-1.example_b.org", "10.0.0.7", "fe80::1%eth0", "::"}) {
     EXPECT_TRUE(is_host(host)) << host;
   }
@@ -42,21 +42,21 @@ TEST(WireAddress, ASocketsPathIsAbsoluteAndFitsAnAddress) {
   EXPECT_FALSE(is_socket_path("/" + std::string(107, 'a')));
 }
 
-TEST(RedisUrl, WhatIsNoneIsRefused) {
+TEST(RedisUrl, RefusesMalformedUrls) {
   for (const char* url : {"", "store", "http://store", "redis://", "redis://a,", "redis://a:0",
                           "redis://a:65536", "redis://a:b", "redis://[::1", "redis://a:1x"}) {
     EXPECT_EQ(redis_settings_from(url).error().code, ErrorCode::malformed) << url;
   }
 }
 
-TEST(RedisUrl, APasswordIsRefusedAndNotRepeated) {
+TEST(RedisUrl, RefusesAPasswordWithoutRepeatingIt) {
   const auto refused = redis_settings_from("redis://user:hunter2@store");
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("password_file"));
   EXPECT_THAT(refused.error().detail, ::testing::Not(::testing::HasSubstr("hunter2")));
 }
 
-// The cluster specification's own examples.
+// Examples from the cluster specification.
 TEST(RedisSlots, ANameHasTheSlotOfItsHashTag) {
   EXPECT_EQ(redis_slot_of("123456789"), 0x31C3u % kRedisSlots);
   EXPECT_EQ(redis_slot_of("{user1000}.following"), redis_slot_of("{user1000}.followers"));
@@ -65,7 +65,7 @@ TEST(RedisSlots, ANameHasTheSlotOfItsHashTag) {
   EXPECT_NE(redis_slot_of("foo{}{bar}"), redis_slot_of("bar"));
 }
 
-TEST(RedisSlots, RedirectsAreRead) {
+TEST(RedisSlots, ReadsRedirects) {
   const WireAddress asked{"10.0.0.1", 7000};
   const auto moved = read_redirect("MOVED 3999 10.0.0.2:6381", asked);
   ASSERT_TRUE(moved);
@@ -88,7 +88,7 @@ RedisReply list(std::vector<RedisReply> values) {
   return {.kind = Kind::list, .list = std::move(values)};
 }
 
-TEST(RedisSlots, AClustersAnswerSaysWhoHasWhat) {
+TEST(RedisSlots, ReadsTheNodesOfSlots) {
   const WireAddress asked{"10.0.0.1", 7000};
   const auto ranges =
       read_slots(list({list({number(0), number(99), list({text("a"), number(1)}),

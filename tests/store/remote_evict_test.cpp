@@ -1,4 +1,4 @@
-// Blocks that go into a store when they leave their cache.
+// A cache writes blocks into a store when it evicts them.
 #include <gmock/gmock.h>
 
 #include "tests/store/remote_host.hpp"
@@ -8,8 +8,8 @@ namespace {
 
 using Write = RemoteTierConfig::Write;
 
-// A block of the cache for which others make room, the tail of its prefix first.
-TEST(SharedEvict, ABlockGoesThereWhenItLeavesTheCache) {
+// Each prefix is evicted from its tail.
+TEST(SharedEvict, WritesABlockWhenItLeavesTheCache) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 4});
   one.put(keys(1, 4));
@@ -27,8 +27,9 @@ TEST(SharedEvict, ABlockGoesThereWhenItLeavesTheCache) {
   EXPECT_EQ(one.tier->stats().waiting_blocks, 0u);
 }
 
-// Of a value in the store: its copy in the cache is gone before, or after.
-TEST(SharedEvict, WhoListensHearsWhatWasStoredOfWhatLeft) {
+// Events of the shared tier only. The event of the block's eviction from the cache comes before or
+// after.
+TEST(SharedEvict, PublishesStoredEventsForEvictedBlocks) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 2});
   const EventRing& ring = one.rig.manager->events();
@@ -36,17 +37,17 @@ TEST(SharedEvict, WhoListensHearsWhatWasStoredOfWhatLeft) {
   one.put(keys(1, 2));
   one.put(keys(100, 1));
   std::array<BlockEvent, 16> events;
-  std::vector<BlockKey> told;
+  std::vector<BlockKey> found;
   for (std::size_t i = 0; i < ring.read(first, events).count; ++i) {
     if (events[i].tier != EventTier::shared) continue;
     EXPECT_EQ(events[i].kind, BlockEventKind::stored);
     EXPECT_EQ(events[i].parent, key(1));
-    told.push_back(*events[i].key);
+    found.push_back(*events[i].key);
   }
-  EXPECT_THAT(told, ::testing::ElementsAre(key(2)));
+  EXPECT_THAT(found, ::testing::ElementsAre(key(2)));
 }
 
-TEST(SharedEvict, AWholePrefixGoesThereForOneAllocation) {
+TEST(SharedEvict, OneAllocationMayEvictAWholePrefix) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 8});
   one.put(keys(1, 8));
@@ -55,7 +56,7 @@ TEST(SharedEvict, AWholePrefixGoesThereForOneAllocation) {
   EXPECT_EQ(one.matched(keys(100, 8)), 8u);
 }
 
-TEST(SharedEvict, ABlockThatOnlyLeavesATierStays) {
+TEST(SharedEvict, DoesNotWriteABlockThatOnlyChangesItsTier) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 2, .disk = 4});
   one.put(keys(1, 2));
@@ -68,7 +69,7 @@ TEST(SharedEvict, ABlockThatOnlyLeavesATierStays) {
   EXPECT_EQ(one.matched(keys(30, 2)), 2u);
 }
 
-TEST(SharedEvict, ABlockThatTheStoreHasIsNotWrittenAgain) {
+TEST(SharedEvict, DoesNotWriteABlockThatTheStoreHas) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 2));
@@ -80,7 +81,7 @@ TEST(SharedEvict, ABlockThatTheStoreHasIsNotWrittenAgain) {
   EXPECT_EQ(other.tier->stats().stored_blocks, 0u);
 }
 
-TEST(SharedEvict, AStoreThatIsDownMakesRoomAllTheSame) {
+TEST(SharedEvict, MakesRoomIfTheStoreIsDown) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 4});
   one.put(keys(1, 4));
@@ -91,8 +92,8 @@ TEST(SharedEvict, AStoreThatIsDownMakesRoomAllTheSame) {
   EXPECT_EQ(one.cache->stats().leases, 0u);
 }
 
-// Of eight prefixes, so that all may go at once.
-TEST(SharedEvict, WhoNeedsRoomWaitsForWritesUnderWayAndForNoMore) {
+// Eight prefixes, so that all blocks may go at once.
+TEST(SharedEvict, AnAllocationWaitsOnlyForWritesUnderWay) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 8});
   for (std::uint64_t n = 1; n <= 8; ++n) one.put(keys(10 * n, 1));
@@ -102,7 +103,7 @@ TEST(SharedEvict, WhoNeedsRoomWaitsForWritesUnderWayAndForNoMore) {
                       [&](Result<Allocation> got) { slots.emplace(std::move(got)); });
   EXPECT_FALSE(slots);
   EXPECT_EQ(store.held.size(), 4u);
-  // What waits can still be found.
+  // A block that waits for its write can still be found.
   EXPECT_EQ(one.matched(keys(80, 1)), 1u);
   one.rig.clock.advance(std::chrono::seconds(1));
   one.tiers.poll();
@@ -117,7 +118,7 @@ TEST(SharedEvict, WhoNeedsRoomWaitsForWritesUnderWayAndForNoMore) {
   EXPECT_EQ(one.tier->stats().dropped_full, 4u);
 }
 
-TEST(SharedEvict, WhoHasWaitedForLongEnoughGetsRoomOfBlocksThatAreNotStored) {
+TEST(SharedEvict, ALongWaitDropsBlocksWithoutStoringThem) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 8});
   one.put(keys(1, 8));
@@ -134,7 +135,7 @@ TEST(SharedEvict, WhoHasWaitedForLongEnoughGetsRoomOfBlocksThatAreNotStored) {
   EXPECT_EQ(one.tier->stats().dropped_full, 7u);
 }
 
-TEST(SharedEvict, ABlockThatIsLeasedMeanwhileStays) {
+TEST(SharedEvict, KeepsABlockThatIsLeasedMeanwhile) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 4});
   one.put(keys(1, 4));
@@ -152,7 +153,7 @@ TEST(SharedEvict, ABlockThatIsLeasedMeanwhileStays) {
   ASSERT_TRUE(one.cache->release(*held.lease));
 }
 
-TEST(SharedEvict, ACacheThatIsDroppedMeanwhileLeavesNothing) {
+TEST(SharedEvict, DroppingTheCacheMeanwhileFailsTheAllocation) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 2});
   one.put(keys(1, 2));
@@ -168,8 +169,8 @@ TEST(SharedEvict, ACacheThatIsDroppedMeanwhileLeavesNothing) {
   store.let_go();
 }
 
-// A watermark's eviction goes on where more is to go than may be under way at once.
-TEST(SharedEvict, WhatATierGivesUpUnderPressureGoesThereToTheLast) {
+// Eviction by a watermark continues if more blocks must go than may be under way at once.
+TEST(SharedEvict, WritesAllBlocksEvictedUnderPressure) {
   MemoryStore store;
   PressureConfig pressure;
   pressure.elevated = 0.9;
@@ -183,7 +184,7 @@ TEST(SharedEvict, WhatATierGivesUpUnderPressureGoesThereToTheLast) {
   EXPECT_EQ(count(*one.cache, Tier::pinned, SlotState::evictable), 8u);
 }
 
-TEST(SharedEvict, ATierThatIsMadeSmallerDoesNotWaitForTheStore) {
+TEST(SharedEvict, ShrinkingATierDoesNotWaitForTheStore) {
   MemoryStore store;
   Host one(store, {.write = Write::on_evict}, {.pinned = 16});
   one.put(keys(1, 16));
@@ -195,7 +196,7 @@ TEST(SharedEvict, ATierThatIsMadeSmallerDoesNotWaitForTheStore) {
   EXPECT_EQ(one.tier->stats().dropped_full, 12u);
 }
 
-TEST(SharedEvict, WhicheverCallFailsRoomIsMadeAndWhatIsStoredIsWhole) {
+TEST(SharedEvict, MakesRoomWhicheverCallFails) {
   for (int failing = 1;; ++failing) {
     MemoryStore store;
     Host one(store, {.write = Write::on_evict}, {.pinned = 4});

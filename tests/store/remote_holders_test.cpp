@@ -1,4 +1,4 @@
-// A store that knows who has a block, and servers that give it.
+// A store records the holders of blocks; their servers send the blocks.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Fleet {
     return std::make_unique<Host>(store, shared, sizes,
                                   ServedTo{.peers = &peers, .url = "http://" + name});
   }
-  // The one entry's holders.
+  // The holders of the only entry.
   std::map<std::string, std::uint8_t>& only_entry() { return store.holders.begin()->second; }
 
   MemoryStore store;
@@ -34,7 +34,7 @@ TransferState state_of(Host& host, const RemoteTier::Beyond& beyond) {
   return host.rig.manager->transfer(beyond.transfers.at(0)).value().state;
 }
 
-TEST(RemoteHolders, WhatOneHostHasAnotherReadsFromIt) {
+TEST(RemoteHolders, AHostReadsBlocksFromAnotherHost) {
   Fleet fleet;
   const auto one = fleet.host("one");
   const auto other = fleet.host("other");
@@ -53,7 +53,7 @@ TEST(RemoteHolders, WhatOneHostHasAnotherReadsFromIt) {
   EXPECT_EQ(one->tier->stats().announced, 5u);
 }
 
-TEST(RemoteHolders, WhatOneHostHasIsReadWithFewRequests) {
+TEST(RemoteHolders, ReadsManyBlocksWithFewRequests) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 64});
   const auto other = fleet.host("other", {.pinned = 64});
@@ -63,8 +63,8 @@ TEST(RemoteHolders, WhatOneHostHasIsReadWithFewRequests) {
   EXPECT_THAT(fleet.peers.asked, SizeIs(4));
 }
 
-// An answer ends with the first that is not there and says nothing of those behind it.
-TEST(RemoteHolders, OfABlockThatIsGoneInTheMiddleOnlyItselfIsTakenOffTheList) {
+// A response ends before the first missing block and says nothing about later ones.
+TEST(RemoteHolders, AMissingBlockRemovesOnlyItsOwnHolder) {
   Fleet fleet;
   const auto one = fleet.host("one");
   const auto other = fleet.host("other");
@@ -77,7 +77,7 @@ TEST(RemoteHolders, OfABlockThatIsGoneInTheMiddleOnlyItselfIsTakenOffTheList) {
   EXPECT_THAT(fleet.peers.asked, SizeIs(2));
 }
 
-TEST(RemoteHolders, WhoHasReadABlockHoldsItToo) {
+TEST(RemoteHolders, ReadingABlockMakesAHostItsHolder) {
   Fleet fleet;
   const auto one = fleet.host("one");
   const auto other = fleet.host("other");
@@ -87,7 +87,7 @@ TEST(RemoteHolders, WhoHasReadABlockHoldsItToo) {
   EXPECT_THAT(fleet.only_entry(), SizeIs(2));
 }
 
-// A block after the other, a minute between them.
+// Puts the blocks one by one, a minute apart.
 void put_in_turn(Host& host, const std::vector<std::uint64_t>& numbers) {
   for (const std::uint64_t number : numbers) {
     host.put(keys(number, 1));
@@ -95,7 +95,7 @@ void put_in_turn(Host& host, const std::vector<std::uint64_t>& numbers) {
   }
 }
 
-// 10, then the prefix of 1 to 3, then 40.
+// Puts block 10, then the prefix of blocks 1 to 3, then block 40.
 void put_with_a_prefix_between(Host& host) {
   put_in_turn(host, {10});
   host.put(keys(1, 3));
@@ -103,8 +103,8 @@ void put_with_a_prefix_between(Host& host) {
   put_in_turn(host, {40});
 }
 
-// Of many hosts, few keep the same.
-TEST(RemoteHolders, WhatAnotherHostHasReadGoesBeforeWhatIsOlder) {
+// So that few hosts keep the same blocks.
+TEST(RemoteHolders, EvictsABlockReadByAnotherHostBeforeOlderBlocks) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 4});
   const auto other = fleet.host("other");
@@ -116,7 +116,7 @@ TEST(RemoteHolders, WhatAnotherHostHasReadGoesBeforeWhatIsOlder) {
   EXPECT_EQ(other->matched(keys(20, 1)), 1u);
 }
 
-TEST(RemoteHolders, APrefixThatAnotherHostHasReadGoesFromItsTail) {
+TEST(RemoteHolders, EvictsAPrefixReadByAnotherHostFromItsTail) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 5});
   const auto other = fleet.host("other");
@@ -127,8 +127,8 @@ TEST(RemoteHolders, APrefixThatAnotherHostHasReadGoesFromItsTail) {
   EXPECT_EQ(one->matched(keys(10, 1)), 1u);
 }
 
-// Where a conversation goes on elsewhere, nobody comes back for its last blocks here.
-TEST(RemoteHolders, WhatGoesOnFromWhatAnotherHostHasReadGoesWithIt) {
+// If a conversation continues on another host, its last blocks are not used here again.
+TEST(RemoteHolders, EvictsDescendantsOfAPrefixReadByAnotherHost) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 5});
   const auto other = fleet.host("other");
@@ -140,8 +140,8 @@ TEST(RemoteHolders, WhatGoesOnFromWhatAnotherHostHasReadGoesWithIt) {
   EXPECT_EQ(one->matched(keys(40, 1)), 1u);
 }
 
-// Else a system prompt would be read from host to host for ever.
-TEST(RemoteHolders, WhatAnotherHostHasReadAndIsInUseHereStays) {
+// Otherwise hosts would read a system prompt from each other again and again.
+TEST(RemoteHolders, KeepsABlockReadByAnotherHostIfUsedHere) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 4});
   const auto other = fleet.host("other");
@@ -153,7 +153,7 @@ TEST(RemoteHolders, WhatAnotherHostHasReadAndIsInUseHereStays) {
   EXPECT_EQ(one->matched(keys(10, 1)), 0u);
 }
 
-TEST(RemoteHolders, WhatLeavesAHostIsWithdrawn) {
+TEST(RemoteHolders, WithdrawsBlocksThatLeaveTheHost) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 2});
   one->put(keys(1, 2));
@@ -165,7 +165,7 @@ TEST(RemoteHolders, WhatLeavesAHostIsWithdrawn) {
   EXPECT_EQ(one->tier->stats().withdrawn, 3u);
 }
 
-TEST(RemoteHolders, ABlockThatOnlyChangesItsTierIsHeldWithTheOther) {
+TEST(RemoteHolders, AnnouncesTheNewTierOfAMovedBlock) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 1, .disk = 4});
   one->put(keys(1, 1));
@@ -176,7 +176,7 @@ TEST(RemoteHolders, ABlockThatOnlyChangesItsTierIsHeldWithTheOther) {
   EXPECT_EQ(fleet.store.holders.at(name).begin()->second, index_of(Tier::disk));
 }
 
-TEST(RemoteHolders, ALookOfTheOnlyHolderFindsNobody) {
+TEST(RemoteHolders, TheOnlyHolderFindsNoOtherHolder) {
   Fleet fleet;
   const auto one = fleet.host("one");
   one->put(keys(1, 2));
@@ -184,10 +184,10 @@ TEST(RemoteHolders, ALookOfTheOnlyHolderFindsNobody) {
   EXPECT_THAT(fleet.peers.asked, IsEmpty());
 }
 
-// That one holder is the first choice for none of so many has odds of 2^-64.
+// The odds that one holder is the first choice for none of 64 blocks are 2^-64.
 constexpr std::uint64_t kMany = 64;
 
-TEST(RemoteHolders, OfSeveralTheNextIsAskedWhereOneIsGone) {
+TEST(RemoteHolders, ReadsFromTheNextHolderIfOneIsDown) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = kMany});
   const auto two = fleet.host("two", {.pinned = kMany});
@@ -201,7 +201,7 @@ TEST(RemoteHolders, OfSeveralTheNextIsAskedWhereOneIsGone) {
   EXPECT_THAT(fleet.peers.asked, Contains("http://one"));
 }
 
-TEST(RemoteHolders, OfSeveralAllAreAsked) {
+TEST(RemoteHolders, SpreadsReadsOverAllHolders) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = kMany});
   const auto two = fleet.host("two", {.pinned = kMany});
@@ -213,7 +213,7 @@ TEST(RemoteHolders, OfSeveralAllAreAsked) {
   EXPECT_THAT(fleet.peers.asked, Contains("http://two"));
 }
 
-TEST(RemoteHolders, WhoHasItInMemoryIsAskedBeforeWhoHasItOnDisk) {
+TEST(RemoteHolders, PrefersHoldersInMemoryToHoldersOnDisk) {
   Fleet fleet;
   const auto slow = fleet.host("slow", {.disk = 16});
   const auto quick = fleet.host("quick");
@@ -225,7 +225,7 @@ TEST(RemoteHolders, WhoHasItInMemoryIsAskedBeforeWhoHasItOnDisk) {
   EXPECT_THAT(fleet.peers.asked, ::testing::Each("http://quick"));
 }
 
-TEST(RemoteHolders, AHolderThatIsGoneIsAMissAndItsOthersAreAskedAboutNoMoreForAWhile) {
+TEST(RemoteHolders, AMissingHolderIsAMissAndIsSparedForAWhile) {
   Fleet fleet;
   const auto one = fleet.host("one");
   const auto other = fleet.host("other");
@@ -240,7 +240,7 @@ TEST(RemoteHolders, AHolderThatIsGoneIsAMissAndItsOthersAreAskedAboutNoMoreForAW
   EXPECT_EQ(other->cache->stats().leases, 0u);
 }
 
-TEST(RemoteHolders, AHolderThatHasItNoMoreIsTakenOffTheList) {
+TEST(RemoteHolders, RemovesAHolderThatNoLongerHasTheBlock) {
   Fleet fleet;
   const auto one = fleet.host("one");
   const auto other = fleet.host("other");
@@ -252,8 +252,8 @@ TEST(RemoteHolders, AHolderThatHasItNoMoreIsTakenOffTheList) {
   EXPECT_THAT(fleet.store.holders, IsEmpty());
 }
 
-// Each byte of an answer is looked at: none of it is believed.
-TEST(RemoteHolders, AnAnswerWithAFlippedBitIsAMissAndItsGiverNoHolderAnyMore) {
+// Every byte of a response is checked.
+TEST(RemoteHolders, AFlippedBitIsAMissAndRemovesTheHolder) {
   Fleet fleet;
   const auto one = fleet.host("one");
   for (std::size_t at = 0; at < 64 + kRemoteHeaderBytes; ++at) {
@@ -271,7 +271,7 @@ TEST(RemoteHolders, AnAnswerWithAFlippedBitIsAMissAndItsGiverNoHolderAnyMore) {
   }
 }
 
-TEST(RemoteHolders, AWrongAnswerIsCountedByReasonAndTheNextHolderAsked) {
+TEST(RemoteHolders, CountsAWrongResponseAndReadsFromTheNextHolder) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = kMany});
   const auto two = fleet.host("two", {.pinned = kMany});
@@ -289,7 +289,7 @@ TEST(RemoteHolders, AWrongAnswerIsCountedByReasonAndTheNextHolderAsked) {
   EXPECT_GT(wrong[static_cast<std::size_t>(WrongValue::checksum)], 0u);
 }
 
-TEST(RemoteHolders, AnAnswerThatIsCutOrAnotherBlocksIsAMissByReason) {
+TEST(RemoteHolders, CountsTruncatedAndSwappedResponsesByReason) {
   Fleet fleet;
   const auto one = fleet.host("one");
   const auto other = fleet.host("other");
@@ -310,7 +310,7 @@ TEST(RemoteHolders, AnAnswerThatIsCutOrAnotherBlocksIsAMissByReason) {
   EXPECT_EQ(wrong[static_cast<std::size_t>(WrongValue::key)], 1u);
 }
 
-TEST(RemoteHolders, AnEntryThatIsNoneIsPassedOver) {
+TEST(RemoteHolders, SkipsAMalformedEntry) {
   Fleet fleet;
   const auto one = fleet.host("one");
   const auto other = fleet.host("other");
@@ -321,7 +321,7 @@ TEST(RemoteHolders, AnEntryThatIsNoneIsPassedOver) {
   EXPECT_EQ(other->tier->stats().wrong[static_cast<std::size_t>(WrongValue::header)], 2u);
 }
 
-TEST(RemoteHolders, ThoseOfAnotherNamespaceAreNotAsked) {
+TEST(RemoteHolders, IgnoresHoldersOfAnotherNamespace) {
   Fleet fleet;
   const auto one = fleet.host("one");
   RemoteTierConfig elsewhere = holders();
@@ -331,7 +331,7 @@ TEST(RemoteHolders, ThoseOfAnotherNamespaceAreNotAsked) {
   EXPECT_EQ(other->look(keys(1, 1)).blocks, 0u);
 }
 
-TEST(RemoteHolders, OnSecondUseABlockIsToldOfWhenAMatchFindsIt) {
+TEST(RemoteHolders, SecondUseAnnouncesABlockWhenAMatchFindsIt) {
   Fleet fleet;
   const auto one = fleet.host("one", {.pinned = 16}, holders(Write::second_use));
   one->put(keys(1, 3));
@@ -343,21 +343,21 @@ TEST(RemoteHolders, OnSecondUseABlockIsToldOfWhenAMatchFindsIt) {
   EXPECT_THAT(fleet.store.holders, SizeIs(2));
 }
 
-TEST(RemoteHolders, AllIsToldAnewBeforeItRunsOut) {
+TEST(RemoteHolders, AnnouncesBlocksAgainBeforeTheyExpire) {
   Fleet fleet;
   const auto one = fleet.host("one");
   one->put(keys(1, 5));
-  fleet.store.holders.clear();  // they ran out
+  fleet.store.holders.clear();  // as if they expired
   for (int i = 0; i < 20; ++i) {
     one->rig.clock.advance(std::chrono::seconds(1));
     one->tiers.poll();
   }
   EXPECT_THAT(fleet.store.holders, SizeIs(5));
-  // In a third of the time that it lasts, and once.
+  // Once in each third of the TTL.
   EXPECT_LE(fleet.store.announced, 5u + 2 * 5u);
 }
 
-TEST(RemoteHolders, AStoreThatIsDownIsAMissAndIsToldAllWhenItIsBack) {
+TEST(RemoteHolders, AnnouncesAllBlocksOnceTheStoreIsBack) {
   Fleet fleet;
   const auto one = fleet.host("one");
   fleet.store.is_down = true;
@@ -372,7 +372,7 @@ TEST(RemoteHolders, AStoreThatIsDownIsAMissAndIsToldAllWhenItIsBack) {
   EXPECT_THAT(fleet.store.holders, SizeIs(3));
 }
 
-TEST(RemoteHolders, WhicheverCallOfTheStoreFailsNothingIsWrongAndAllIsToldInTheEnd) {
+TEST(RemoteHolders, AnnouncesAllBlocksWhicheverStoreCallFails) {
   for (int failing = 1;; ++failing) {
     Fleet fleet;
     const auto one = fleet.host("one");
@@ -399,7 +399,7 @@ TEST(RemoteHolders, WhicheverCallOfTheStoreFailsNothingIsWrongAndAllIsToldInTheE
   }
 }
 
-TEST(RemoteHolders, WhicheverReadFailsTheNextHolderIsAsked) {
+TEST(RemoteHolders, ReadsFromTheNextHolderWhicheverReadFails) {
   for (int failing = 1; failing <= 4; ++failing) {
     Fleet fleet;
     const auto one = fleet.host("one", {.pinned = 64});
@@ -414,7 +414,7 @@ TEST(RemoteHolders, WhicheverReadFailsTheNextHolderIsAsked) {
   }
 }
 
-TEST(RemoteHolders, OnEvictIsNothingForThem) {
+TEST(RemoteHolders, RefusesOnEvictAndAShortTtl) {
   Rig rig({.options = with_store()});
   CacheConfig config = small_cache({.pinned = 4});
   config.shared = holders(Write::on_evict);
@@ -423,7 +423,7 @@ TEST(RemoteHolders, OnEvictIsNothingForThem) {
   EXPECT_EQ(rig.manager->create_cache(config).error().code, ErrorCode::out_of_range);
 }
 
-TEST(RemoteHolders, TheyNeedAUrlByWhichTheServerIsReached) {
+TEST(RemoteHolders, RequireAnAdvertisedUrl) {
   BlockManagerOptions options = with_store();
   options.is_advertised = false;
   Rig rig({.options = options});
@@ -434,7 +434,7 @@ TEST(RemoteHolders, TheyNeedAUrlByWhichTheServerIsReached) {
   EXPECT_THAT(refused.error().detail, ::testing::HasSubstr("shared.advertise"));
 }
 
-TEST(RemoteHolder, AnEntryIsReadAsItWasWritten) {
+TEST(RemoteHolder, ReadsBackAWrittenEntry) {
   const RemoteHolder whole{.url = "https://10.0.0.7:7070",
                            .cache = "llama",
                            .host = "b00t",
@@ -450,7 +450,7 @@ TEST(RemoteHolder, AnEntryIsReadAsItWasWritten) {
   }
 }
 
-TEST(RemoteHolder, AUrlThatIsNoServersIsNoEntry) {
+TEST(RemoteHolder, RefusesAnEntryWithAnInvalidUrl) {
   for (const std::string url :
        {"unix:/run/other.sock", "http://a\x1b[2J", "http://\xff\xfe", "http://a\nb", "ftp://a", "a",
         "http://a/b", "http://a:0", "http://", "https://a\"b"}) {
@@ -458,7 +458,7 @@ TEST(RemoteHolder, AUrlThatIsNoServersIsNoEntry) {
   }
 }
 
-TEST(RemoteHolder, APathThatIsNoSocketsIsLeftOut) {
+TEST(RemoteHolder, LeavesOutAnInvalidSocketPath) {
   for (const std::string path : {"relative", "/run/../etc/x", "/a\nb", "/\x1b[2J", "/\xff"}) {
     const auto read = RemoteHolder::read("1 http://a llama b00t " + path);
     ASSERT_TRUE(read) << path;

@@ -22,16 +22,16 @@ inline BlockManagerOptions with_store() {
   return options;
 }
 
-// Under that URL, among all servers that are; null: to nobody.
+// The peers among which the host serves its cache, and its URL there. null: it serves none.
 struct ServedTo {
   MemoryPeers* peers = nullptr;
   std::string url = {};
   std::string instance = {};
 };
 
-// A server of its own, with a cache over a store that others have too.
+// A separate server, with a cache over a store that other hosts share.
 struct Host {
-  // Does what the store is told on behalf of another host's.
+  // Forwards to a store that outlives this host.
   class Lent final : public RemoteStore {
    public:
     explicit Lent(MemoryStore& store) : store_(store) {}
@@ -90,7 +90,7 @@ struct Host {
     ASSERT_TRUE(rig.put(*cache, {.keys = keys}));
     settle();
   }
-  // Until nothing more happens by itself; writes that the store holds stay under way.
+  // Waits until all work ends, except writes that the store holds.
   void settle() {
     tiers.poll();
     std::uint64_t before = 0;
@@ -102,7 +102,7 @@ struct Host {
       before = std::exchange(waiting, tier->stats().waiting_blocks);
     } while (waiting != before);
   }
-  // For all that was posted: each worker comes to a task that waits for the others'.
+  // Waits for all posted tasks: each worker runs a task that waits for the others.
   void wait_for_tasks() {
     Executor& executor = rig.scheduler->executor();
     const std::uint32_t workers = executor.workers();
@@ -113,22 +113,22 @@ struct Host {
     all->arrive_and_wait();
   }
   RemoteTier::Beyond look(const std::vector<BlockKey>& keys) {
-    RemoteTier::Beyond told;
+    RemoteTier::Beyond found;
     const auto asked = views(keys);
     tier->probe_remote({.keys = asked, .to = tier->default_tier()},
-                       [&](RemoteTier::Beyond beyond) { told = beyond; });
+                       [&](RemoteTier::Beyond beyond) { found = beyond; });
     rig.scheduler->wait_idle();
-    if (served_to.peers == nullptr) return told;
-    for (const TransferId transfer : told.transfers) wait_for(transfer);
-    return told;
+    if (served_to.peers == nullptr) return found;
+    for (const TransferId transfer : found.transfers) wait_for(transfer);
+    return found;
   }
-  // Of which the engine's threads do a part.
+  // The scheduler's threads do part of a transfer.
   void wait_for(TransferId transfer) {
     auto ended = std::make_shared<std::promise<void>>();
-    auto told = ended->get_future();
+    auto result = ended->get_future();
     ASSERT_TRUE(rig.manager->watch_transfer(
         transfer, [ended](const TransferStatus&) { ended->set_value(); }));
-    told.wait();
+    result.wait();
   }
   std::size_t matched(const std::vector<BlockKey>& keys) {
     return rig.match(*cache, keys, 0).blocks.size();

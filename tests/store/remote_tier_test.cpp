@@ -1,5 +1,4 @@
-// What a cache has beyond its host: blocks that go into a store, and come back from it as they
-// were.
+// A cache writes blocks into a store and reads them back unchanged.
 #include <gmock/gmock.h>
 
 #include "tests/store/remote_host.hpp"
@@ -13,7 +12,7 @@ std::string& value_of(MemoryStore& store, std::size_t number) {
   return std::next(store.values.begin(), static_cast<std::ptrdiff_t>(number))->second;
 }
 
-TEST(RemoteTier, WhatOneHostCommitsAnotherFinds) {
+TEST(RemoteTier, AHostFindsBlocksThatAnotherCommitted) {
   MemoryStore store;
   Host one(store);
   Host other(store);
@@ -33,23 +32,23 @@ TEST(RemoteTier, WhatOneHostCommitsAnotherFinds) {
   EXPECT_EQ(one.tier->stats().stored_blocks, 5u);
 }
 
-TEST(RemoteTier, WhoMayNotFetchIsToldWhatIsThere) {
+TEST(RemoteTier, AProbeWithoutFetchingReportsTheBlocks) {
   MemoryStore store;
   Host one(store);
   Host other(store);
   one.put(keys(1, 3));
   const auto asked = keys(1, 3);
   const auto asked_views = views(asked);
-  RemoteTier::Beyond told;
+  RemoteTier::Beyond found;
   other.tier->probe_remote({.keys = asked_views, .to = Tier::pinned, .fetches = false},
-                           [&](RemoteTier::Beyond beyond) { told = beyond; });
-  EXPECT_EQ(told.blocks, 3u);
-  EXPECT_TRUE(told.transfers.empty());
+                           [&](RemoteTier::Beyond beyond) { found = beyond; });
+  EXPECT_EQ(found.blocks, 3u);
+  EXPECT_TRUE(found.transfers.empty());
   other.settle();
   EXPECT_EQ(other.matched(keys(1, 3)), 0u);
 }
 
-TEST(RemoteTier, WhoAskedForWhatHasComeMeanwhileIsTold) {
+TEST(RemoteTier, AProbeReportsBlocksThatAreLocalByNow) {
   MemoryStore store;
   Host one(store);
   Host other(store);
@@ -65,9 +64,9 @@ TEST(RemoteTier, WhoAskedForWhatHasComeMeanwhileIsTold) {
   EXPECT_TRUE(all.transfers.empty());
 }
 
-// A longer prompt comes while the blocks of a shorter one are on their way: whoever waits for it
-// waits for both. It waited for the last of them, and its answer could end before the first.
-TEST(RemoteTier, WhoWantsBlocksOfSeveralFetchesIsToldOfEach) {
+// A longer prompt comes while the blocks of a shorter one are being fetched. Its match must wait
+// for both fetches: it once waited only for the last, which could end before the first.
+TEST(RemoteTier, AProbeReturnsEveryFetchOfItsBlocks) {
   MemoryStore store;
   Host one(store);
   Host other(store);
@@ -85,7 +84,7 @@ TEST(RemoteTier, WhoWantsBlocksOfSeveralFetchesIsToldOfEach) {
   EXPECT_EQ(other.matched(keys(1, 5)), 5u);
 }
 
-TEST(RemoteTier, ABlockIsWrittenOnce) {
+TEST(RemoteTier, WritesABlockOnce) {
   MemoryStore store;
   Host one(store);
   Host other(store);
@@ -97,7 +96,7 @@ TEST(RemoteTier, ABlockIsWrittenOnce) {
   EXPECT_EQ(one.tier->stats().stored_blocks, 3u);
 }
 
-TEST(RemoteTier, ABlockThatTheStoreIsNotKnownToHaveIsWrittenWithoutAsking) {
+TEST(RemoteTier, WritesUnknownBlocksWithoutATouch) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 3));
@@ -105,7 +104,7 @@ TEST(RemoteTier, ABlockThatTheStoreIsNotKnownToHaveIsWrittenWithoutAsking) {
   EXPECT_EQ(store.touches, 0);
 }
 
-TEST(RemoteTier, TheChecksumOfABlockThatWasStoredIsNotMadeAgain) {
+TEST(RemoteTier, KeepsTheChecksumOfAStoredBlock) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 1));
@@ -114,7 +113,7 @@ TEST(RemoteTier, TheChecksumOfABlockThatWasStoredIsNotMadeAgain) {
   EXPECT_TRUE(reader->checksum());
 }
 
-TEST(RemoteTier, ABlockThatAnotherHostStoredLivesOnFromTheAttemptToWriteIt) {
+TEST(RemoteTier, RenewsTheTtlOfABlockThatAnotherHostStored) {
   MemoryStore store;
   Host one(store, {.ttl_ms = 60'000});
   Host other(store, {.ttl_ms = 60'000});
@@ -124,7 +123,7 @@ TEST(RemoteTier, ABlockThatAnotherHostStoredLivesOnFromTheAttemptToWriteIt) {
   EXPECT_EQ(other.tier->stats().there_already, 3u);
 }
 
-TEST(RemoteTier, TheStoreIsToldNowAndThenThatABlockIsInUse) {
+TEST(RemoteTier, TouchesUsedBlocksOncePerInterval) {
   for (const std::uint64_t ttl_ms : {std::uint64_t{0}, std::uint64_t{86'400'000}}) {
     MemoryStore store;
     Host one(store, {.ttl_ms = ttl_ms});
@@ -143,7 +142,7 @@ TEST(RemoteTier, TheStoreIsToldNowAndThenThatABlockIsInUse) {
   }
 }
 
-TEST(RemoteTier, ABlockInUseThatTheStoreDroppedIsStoredAgain) {
+TEST(RemoteTier, StoresAUsedBlockAgainIfTheStoreDroppedIt) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 3));
@@ -155,8 +154,8 @@ TEST(RemoteTier, ABlockInUseThatTheStoreDroppedIsStoredAgain) {
   EXPECT_EQ(store.values.size(), 3u);
 }
 
-// It lay behind a block that is gone, and was not used in the store any more.
-TEST(RemoteTier, WhatIsComputedAgainAlthoughTheStoreHasItIsInUseThere) {
+// It followed a missing block, so the store no longer counted it as used.
+TEST(RemoteTier, TouchesABlockComputedAgainAlthoughStored) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 3));
@@ -168,7 +167,7 @@ TEST(RemoteTier, WhatIsComputedAgainAlthoughTheStoreHasItIsInUseThere) {
   EXPECT_EQ(one.tier->stats().stored_blocks, 3u);
 }
 
-TEST(RemoteTier, WhatTheStoreDroppedOfAPrefixIsStoredWhenItIsComputedAgain) {
+TEST(RemoteTier, StoresDroppedBlocksThatAreComputedAgain) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 4));
@@ -181,7 +180,7 @@ TEST(RemoteTier, WhatTheStoreDroppedOfAPrefixIsStoredWhenItIsComputedAgain) {
   EXPECT_EQ(store.values, whole);
 }
 
-TEST(RemoteTier, WhatCameFromTheStoreDoesNotGoThereAgain) {
+TEST(RemoteTier, DoesNotWriteBackFetchedBlocks) {
   MemoryStore store;
   Host one(store);
   Host other(store);
@@ -192,7 +191,7 @@ TEST(RemoteTier, WhatCameFromTheStoreDoesNotGoThereAgain) {
   EXPECT_EQ(store.touches, touches);
 }
 
-TEST(RemoteTier, OnSecondUseABlockGoesThereWhenAMatchFindsIt) {
+TEST(RemoteTier, SecondUseWritesABlockWhenAMatchFindsIt) {
   MemoryStore store;
   Host one(store, {.write = Write::second_use});
   one.put(keys(1, 3));
@@ -203,7 +202,7 @@ TEST(RemoteTier, OnSecondUseABlockGoesThereWhenAMatchFindsIt) {
   EXPECT_EQ(store.values.size(), 2u);
 }
 
-TEST(RemoteTier, NamespacesAndShapesAreApart) {
+TEST(RemoteTier, KeepsNamespacesApart) {
   MemoryStore store;
   Host one(store);
   Host other(store, {.name_space = "elsewhere"});
@@ -211,7 +210,7 @@ TEST(RemoteTier, NamespacesAndShapesAreApart) {
   EXPECT_EQ(other.look(keys(1, 3)).blocks, 0u);
 }
 
-TEST(RemoteTier, WhatWasJustAbsentIsNotAskedForAgain) {
+TEST(RemoteTier, DoesNotProbeAJustAbsentBlockAgain) {
   MemoryStore store;
   Host one(store);
   EXPECT_EQ(one.look(keys(1, 3)).blocks, 0u);
@@ -223,7 +222,7 @@ TEST(RemoteTier, WhatWasJustAbsentIsNotAskedForAgain) {
   EXPECT_EQ(store.probes, 2);
 }
 
-TEST(RemoteTier, WhatTheStoreDidNotSayInTimeIsAskedForByTheNextMatch) {
+TEST(RemoteTier, TheNextMatchProbesBlocksThatWereLate) {
   MemoryStore store;
   Host one(store);
   Host other(store);
@@ -235,7 +234,7 @@ TEST(RemoteTier, WhatTheStoreDidNotSayInTimeIsAskedForByTheNextMatch) {
   EXPECT_EQ(other.tier->stats().probes_spared, 0u);
 }
 
-TEST(RemoteTier, AStoreThatSaidNothingInTimeIsSparedForAMoment) {
+TEST(RemoteTier, SparesALateStoreForAMoment) {
   MemoryStore store;
   Host one(store);
   store.known_in_time = 0;
@@ -247,8 +246,8 @@ TEST(RemoteTier, AStoreThatSaidNothingInTimeIsSparedForAMoment) {
   EXPECT_EQ(store.probes, 2);
 }
 
-// Each byte of a value is looked at: none of it is believed.
-TEST(RemoteTier, AValueWithAFlippedBitIsAMissAndErased) {
+// Every byte of a value is checked.
+TEST(RemoteTier, AFlippedBitIsAMissAndErasesTheValue) {
   MemoryStore clean;
   Host writer(clean);
   writer.put(keys(1, 1));
@@ -268,7 +267,7 @@ TEST(RemoteTier, AValueWithAFlippedBitIsAMissAndErased) {
   }
 }
 
-TEST(RemoteTier, AValueThatIsCutOrAnothersIsAMissByReason) {
+TEST(RemoteTier, CountsTruncatedAndSwappedValuesByReason) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 3));
@@ -283,7 +282,7 @@ TEST(RemoteTier, AValueThatIsCutOrAnothersIsAMissByReason) {
   EXPECT_EQ(stats.wrong[static_cast<std::size_t>(WrongValue::key)], 1u);
 }
 
-TEST(RemoteTier, AWrongValueInTheMiddleLeavesThePrefixBeforeIt) {
+TEST(RemoteTier, AWrongValueKeepsThePrefixBeforeIt) {
   MemoryStore store;
   Host one(store);
   one.put(keys(1, 5));
@@ -297,7 +296,7 @@ TEST(RemoteTier, AWrongValueInTheMiddleLeavesThePrefixBeforeIt) {
   EXPECT_EQ(status.blocks_done, 2u);
 }
 
-TEST(RemoteTier, AStoreThatIsDownIsAMissAndTakesNothing) {
+TEST(RemoteTier, AStoreThatIsDownIsAMissAndDropsWrites) {
   MemoryStore store;
   Host one(store);
   store.is_down = true;
@@ -308,7 +307,7 @@ TEST(RemoteTier, AStoreThatIsDownIsAMissAndTakesNothing) {
   EXPECT_EQ(one.tier->stats().waiting_blocks, 0u);
 }
 
-TEST(RemoteTier, AFetchMakesRoomOfWhatIsNotUsed) {
+TEST(RemoteTier, AFetchEvictsUnusedBlocks) {
   MemoryStore store;
   Host one(store, {}, {.pinned = 16});
   one.put(keys(1, 16));
@@ -319,7 +318,7 @@ TEST(RemoteTier, AFetchMakesRoomOfWhatIsNotUsed) {
   EXPECT_EQ(other.matched(keys(100, 4)), 0u);
 }
 
-TEST(RemoteTier, WhereThereIsNoRoomTheFetchFailsAndNothingIsHeld) {
+TEST(RemoteTier, AFetchWithoutRoomFailsAndLeavesNoLease) {
   MemoryStore store;
   Host one(store, {}, {.pinned = 16});
   one.put(keys(1, 8));
@@ -333,7 +332,7 @@ TEST(RemoteTier, WhereThereIsNoRoomTheFetchFailsAndNothingIsHeld) {
   EXPECT_EQ(other.cache->stats().leases, 0u);
 }
 
-TEST(RemoteTier, ACacheNeedsAStore) {
+TEST(RemoteTier, RequiresAStore) {
   Rig rig;
   CacheConfig config = small_cache({.pinned = 4});
   config.shared = RemoteTierConfig{};

@@ -1,4 +1,4 @@
-// Servers that say that they are reached at the same URL.
+// Servers that advertise the same URL.
 #include <gmock/gmock.h>
 
 #include "tests/store/remote_host.hpp"
@@ -19,7 +19,7 @@ struct Servers {
   std::unique_ptr<Host> start(const std::string& instance, const std::string& url = "http://a") {
     return start(instance, url, RemoteTierConfig::Placement::holders);
   }
-  // Each looks once a second.
+  // Polls each host once a second.
   static void pass(std::initializer_list<Host*> hosts, int seconds) {
     for (int i = 0; i < seconds; ++i) {
       for (Host* host : hosts) {
@@ -33,7 +33,7 @@ struct Servers {
   MemoryPeers peers;
 };
 
-TEST(RemoteUrlWatch, TwoServersOfOneUrlNameEachOther) {
+TEST(RemoteUrlWatch, TwoServersWithOneUrlNameEachOther) {
   Servers servers;
   const auto one = servers.start("h1/1");
   const auto two = servers.start("h2/2");
@@ -44,7 +44,7 @@ TEST(RemoteUrlWatch, TwoServersOfOneUrlNameEachOther) {
   EXPECT_THAT(other->tiers.same_url(), IsEmpty());
 }
 
-TEST(RemoteUrlWatch, OnceTheOtherHasEndedNobodyIsNamed) {
+TEST(RemoteUrlWatch, NamesNoServerThatHasEnded) {
   Servers servers;
   const auto one = servers.start("h1/1");
   auto two = servers.start("h2/2");
@@ -54,30 +54,30 @@ TEST(RemoteUrlWatch, OnceTheOtherHasEndedNobodyIsNamed) {
   EXPECT_THAT(one->tiers.same_url(), IsEmpty());
 }
 
-// What it said before it was killed stays in the store until it runs out.
-TEST(RemoteUrlWatch, AServerThatWasKilledIsNotTakenForAnotherByItsNextStart) {
+// An entry of a killed server stays in the store until it expires.
+TEST(RemoteUrlWatch, ARestartIgnoresTheEntryOfItsKilledPredecessor) {
   Servers servers;
   servers.store.holders["cairn-server:http://a"]["h1/0"] = 0;
   const auto one = servers.start("h1/1");
   Servers::pass({one.get()}, 10);
   EXPECT_THAT(one->tiers.same_url(), IsEmpty());
-  servers.store.holders["cairn-server:http://a"].erase("h1/0");  // it runs out
+  servers.store.holders["cairn-server:http://a"].erase("h1/0");  // it expires
   Servers::pass({one.get()}, 20);
   EXPECT_THAT(one->tiers.same_url(), IsEmpty());
 }
 
-TEST(RemoteUrlWatch, WhatIsNoNameOfAServerIsNotRepeated) {
+TEST(RemoteUrlWatch, IgnoresMalformedServerNames) {
   Servers servers;
   const auto one = servers.start("h1/1");
-  auto& told = servers.store.holders["cairn-server:http://a"];
-  for (const std::string name : {"a\nb/1", "\x1b[2J", "\xff/1", "", "a\"/1"}) told[name] = 0;
-  told[std::string(2'000, 'a')] = 0;
-  told["h2/2"] = 0;
+  auto& entry = servers.store.holders["cairn-server:http://a"];
+  for (const std::string name : {"a\nb/1", "\x1b[2J", "\xff/1", "", "a\"/1"}) entry[name] = 0;
+  entry[std::string(2'000, 'a')] = 0;
+  entry["h2/2"] = 0;
   Servers::pass({one.get()}, 20);
   EXPECT_THAT(one->tiers.same_url(), ElementsAre("h2/2"));
 }
 
-TEST(RemoteUrlWatch, AStoreThatSaysNothingNamesNobody) {
+TEST(RemoteUrlWatch, NamesNoServerIfTheStoreIsDown) {
   Servers servers;
   const auto one = servers.start("h1/1");
   const auto two = servers.start("h2/2");
@@ -89,7 +89,7 @@ TEST(RemoteUrlWatch, AStoreThatSaysNothingNamesNobody) {
   EXPECT_THAT(one->tiers.same_url(), ElementsAre("h2/2"));
 }
 
-TEST(RemoteUrlWatch, WithValuesAUrlIsNothingToTheStore) {
+TEST(RemoteUrlWatch, WritesNoUrlWithPlacementByValues) {
   Servers servers;
   const auto one = servers.start("h1/1", "http://a", RemoteTierConfig::Placement::values);
   Servers::pass({one.get()}, 20);

@@ -15,16 +15,16 @@
 
 namespace cairn::testing {
 
-// A server on a free port of 127.0.0.1 that answers each request with what a script says of it:
-// the bytes, and whether the connection ends behind them. One connection at a time.
+// A server on a free port of 127.0.0.1 that answers each request by a script: the bytes to send,
+// and whether to close the connection after them. It serves one connection at a time.
 class ScriptedServer {
  public:
   struct Answer {
     std::string bytes;
     bool closes = false;
-    bool waits_for_end = false;  // nothing more is sent until the other side closes
+    bool waits_for_end = false;  // sends nothing more until the other side closes
   };
-  // Of the number of the request, and its head.
+  // `number` counts requests from 0.
   using Script = std::function<Answer(int number, const std::string& head)>;
 
   explicit ScriptedServer(Script script) : script_(std::move(script)) {

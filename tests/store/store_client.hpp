@@ -17,7 +17,7 @@ namespace cairn::testing {
 
 using e2e::RedisProcess;
 
-// A store whose answers are waited for.
+// A store client that waits for each reply.
 class StoreClient {
  public:
   using Presence = RemoteStore::Presence;
@@ -26,7 +26,7 @@ class StoreClient {
   explicit StoreClient(const RedisProcess& redis)
       : StoreClient(patient(redis_settings_from(redis.url()).value())) {}
 
-  // Nothing is given up because the machine is busy.
+  // With a timeout so long that a busy machine causes none.
   static RedisSettings patient(RedisSettings settings) {
     settings.timeout_ms = 30'000;
     return settings;
@@ -62,10 +62,10 @@ class StoreClient {
     RemoteStore::Announce announce{.blocks = {}, .who = who, .ttl_ms = ttl_ms};
     for (const std::string& name : names) announce.blocks.push_back({.name = name, .mark = mark});
     store_->announce(std::move(announce),
-                     [promise](std::size_t told) { promise->set_value(told); });
+                     [promise](std::size_t accepted) { promise->set_value(accepted); });
     return future.get();
   }
-  // "WHO/MARK" of each, sorted; nothing where that is not known in time.
+  // "WHO/MARK" of each holder, sorted; nullopt if unknown in time.
   std::vector<std::optional<std::vector<std::string>>> holders(
       const std::vector<std::string>& names,
       std::chrono::microseconds within = std::chrono::seconds(10)) {
@@ -74,25 +74,25 @@ class StoreClient {
     auto future = promise->get_future();
     store_->find_holders({.names = names, .within = within},
                          [promise](All all) { promise->set_value(std::move(all)); });
-    std::vector<std::optional<std::vector<std::string>>> told;
+    std::vector<std::optional<std::vector<std::string>>> all_holders;
     for (const auto& one : future.get()) {
-      told.emplace_back();
+      all_holders.emplace_back();
       if (!one) continue;
-      told.back().emplace();
+      all_holders.back().emplace();
       for (const auto& holder : *one) {
-        told.back()->push_back(holder.who + "/" + std::to_string(holder.mark));
+        all_holders.back()->push_back(holder.who + "/" + std::to_string(holder.mark));
       }
-      std::ranges::sort(*told.back());
+      std::ranges::sort(*all_holders.back());
     }
-    return told;
+    return all_holders;
   }
-  // Until a write succeeds: the store is found, or is back.
+  // Waits until a touch succeeds: the store is found, or is back.
   void until_ready() {
     while (!touch("anything")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
  private:
-  // In three pieces.
+  // Cuts the value into three pieces.
   static std::vector<iovec> pieces(std::string& value) {
     const std::size_t third = value.size() / 3;
     return {{value.data(), third},

@@ -37,7 +37,7 @@ std::optional<PlacedRecord<Place>> decoded(std::span<const std::byte> bytes) {
   return decode_record<Place>(bytes, kSeed);
 }
 
-// As another program could have written them.
+// With a correct checksum, as if another program had written the bytes.
 Bytes with_right_checksum(Bytes bytes) {
   const std::uint64_t checksum = hash_bytes(std::span(bytes).subspan(sizeof(checksum)), kSeed);
   std::memcpy(bytes.data(), &checksum, sizeof(checksum));
@@ -64,7 +64,7 @@ void expect_same(const BlockRecordView& a, const BlockRecordView& b) {
   EXPECT_EQ(a.priority, b.priority);
 }
 
-TEST(BlockRecordBytes, AnyRecordIsReadAsItWasWritten) {
+TEST(BlockRecordBytes, EveryRecordReadsBackUnchanged) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
@@ -99,7 +99,7 @@ TEST(BlockRecordBytes, AnyRecordIsReadAsItWasWritten) {
   EXPECT_TRUE(left.empty());
 }
 
-TEST(BlockRecordBytes, ABitFlippedAnywhereIsSeen) {
+TEST(BlockRecordBytes, DetectsEveryFlippedBit) {
   Bytes bytes = encoded(view_of(kFull), {.number = 5, .slot = 3});
   for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     const auto flip = static_cast<std::byte>(1U << bit % 8);
@@ -110,7 +110,7 @@ TEST(BlockRecordBytes, ABitFlippedAnywhereIsSeen) {
   EXPECT_TRUE(decoded(bytes));
 }
 
-TEST(BlockRecordBytes, ARecordThatIsCutIsNone) {
+TEST(BlockRecordBytes, RejectsATruncatedRecord) {
   const Bytes bytes = encoded(view_of(kFull));
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const Bytes cut(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
@@ -118,13 +118,13 @@ TEST(BlockRecordBytes, ARecordThatIsCutIsNone) {
   }
 }
 
-TEST(BlockRecordBytes, ARecordOfAnotherFileOrPlaceIsNone) {
+TEST(BlockRecordBytes, RejectsARecordOfAnotherFileOrPlaceType) {
   const Bytes bytes = encoded(view_of(kFull));
   EXPECT_FALSE(decode_record<Place>(bytes, kSeed + 1));
   EXPECT_FALSE(decode_record<OtherPlace>(bytes, kSeed));
 }
 
-TEST(BlockRecordBytes, WhatTheChecksumDoesNotTellIsRefusedToo) {
+TEST(BlockRecordBytes, RejectsWrongFieldsWithACorrectChecksum) {
   const Bytes right = encoded(view_of(kFull));
   ASSERT_TRUE(decoded(with_right_checksum(right)));
   const auto with = [&](std::size_t at, std::uint8_t value) {
@@ -138,7 +138,7 @@ TEST(BlockRecordBytes, WhatTheChecksumDoesNotTellIsRefusedToo) {
   EXPECT_FALSE(with(kExpiryBytesAt, 7));
 }
 
-TEST(BlockRecordBytes, OnlyZerosMayFollowTheOnlyRecordOfARoom) {
+TEST(BlockRecordBytes, OnlyZerosMayFollowASingleRecord) {
   std::array<std::byte, 512> room;
   room.fill(std::byte{0xAA});
   encode_record(view_of(kFull), Place{}, room, kSeed);

@@ -15,40 +15,40 @@ constexpr StorageKinds kStore{StorageKind::device, StorageKind::pinned};
 constexpr StorageKinds kWithin{StorageKind::device, StorageKind::device};
 constexpr MemoryVisibility kAlike = MemoryVisibility::system;
 
-// A job of so many pieces of one size, as the default thresholds see it.
+// The form of a job of `pieces` pieces of one size, with the default thresholds.
 CopyForm form_of(StorageKinds kinds, std::uint64_t pieces, std::uint64_t piece_bytes,
                  MemoryVisibility visibility = kAlike) {
   return choose_form({.kinds = kinds, .pieces = pieces, .bytes = pieces * piece_bytes}, {},
                      visibility);
 }
 
-TEST(CopyChoiceTest, CopiesAFewPiecesOneByOneAndMoreInABatch) {
+TEST(CopyChoiceTest, CopiesFewPiecesSinglyAndMoreInABatch) {
   EXPECT_EQ(form_of(kLoad, 1, 2 << 20), CopyForm::loop);
   EXPECT_EQ(form_of(kLoad, 3, 2 << 20), CopyForm::loop);
   EXPECT_EQ(form_of(kLoad, 4, 2 << 20), CopyForm::batch);
   EXPECT_EQ(form_of(kStore, 1000, 4096), CopyForm::batch);
 }
 
-TEST(CopyChoiceTest, LoadsManySmallPiecesByAKernel) {
+TEST(CopyChoiceTest, LoadsManySmallPiecesWithAKernel) {
   EXPECT_EQ(form_of(kLoad, 64, 28 << 10), CopyForm::kernel);
   EXPECT_EQ(form_of(kLoad, 63, 28 << 10), CopyForm::batch);
   EXPECT_EQ(form_of(kLoad, 64, (28 << 10) + 1), CopyForm::batch);
   EXPECT_EQ(form_of(kLoad, 64, 32 << 10), CopyForm::batch);
 }
 
-TEST(CopyChoiceTest, RearrangesADeviceByAKernel) {
+TEST(CopyChoiceTest, RearrangesWithinADeviceWithAKernel) {
   EXPECT_EQ(form_of(kWithin, 64, 32 << 10), CopyForm::kernel);
   EXPECT_EQ(form_of(kWithin, 2, 32 << 10), CopyForm::loop);
   EXPECT_EQ(form_of(kWithin, 64, 2 << 20), CopyForm::batch);
 }
 
-TEST(CopyChoiceTest, RunsNoKernelOnHostMemoryThatIsSeenInDeviceScopeOnly) {
+TEST(CopyChoiceTest, RunsNoKernelOnHostMemoryWithDeviceVisibility) {
   EXPECT_EQ(form_of(kLoad, 1000, 4096, MemoryVisibility::device), CopyForm::batch);
   EXPECT_EQ(form_of(kLoad, 1000, 4096, MemoryVisibility::explicit_dma), CopyForm::kernel);
   EXPECT_EQ(form_of(kWithin, 1000, 4096, MemoryVisibility::device), CopyForm::kernel);
 }
 
-TEST(CopyChoiceTest, LeavesEverythingElseToTheRuntime) {
+TEST(CopyChoiceTest, CopiesEverythingElseInABatch) {
   for (const StorageKind kind : {StorageKind::system, StorageKind::unified}) {
     EXPECT_EQ(form_of({kind, StorageKind::device}, 1000, 4096), CopyForm::batch);
     EXPECT_EQ(form_of({StorageKind::device, kind}, 1000, 4096), CopyForm::batch);
@@ -57,7 +57,7 @@ TEST(CopyChoiceTest, LeavesEverythingElseToTheRuntime) {
   EXPECT_EQ(form_of(kLoad, 0, 0), CopyForm::batch);
 }
 
-TEST(CopyChoiceTest, CopiesRowsWhereTheirRunsAreLongEnough) {
+TEST(CopyChoiceTest, CopiesRowsIfTheirRunsAreLongEnough) {
   CopyThresholds thresholds;
   thresholds.store.rows_least_rows = 8;
   CopyFacts facts{.kinds = kStore, .pieces = 64, .bytes = 64 << 15, .strided_runs = 8};
@@ -68,7 +68,7 @@ TEST(CopyChoiceTest, CopiesRowsWhereTheirRunsAreLongEnough) {
   EXPECT_EQ(choose_form(facts, thresholds, kAlike), CopyForm::batch);
 }
 
-TEST(CopyChoiceTest, PrefersAKernelToRowsWhereBothMay) {
+TEST(CopyChoiceTest, PrefersAKernelToRowsIfBothArePossible) {
   CopyThresholds thresholds;
   thresholds.load.rows_least_rows = 2;
   const CopyFacts facts{.kinds = kLoad, .pieces = 64, .bytes = 64 << 12, .strided_runs = 1};
@@ -76,7 +76,7 @@ TEST(CopyChoiceTest, PrefersAKernelToRowsWhereBothMay) {
   EXPECT_EQ(choose_form(facts, thresholds, MemoryVisibility::device), CopyForm::rows);
 }
 
-TEST(CopyStrategyTest, IsTheCpuWhereNoDeviceTakesPart) {
+TEST(CopyStrategyTest, IsSyncIfNoDeviceTakesPart) {
   const CopyStrategies wanted{
       .load = CopyStrategy::polling, .store = CopyStrategy::async, .device = CopyStrategy::unified};
   for (const StorageKind from : {StorageKind::system, StorageKind::pinned, StorageKind::disk}) {
@@ -86,7 +86,7 @@ TEST(CopyStrategyTest, IsTheCpuWhereNoDeviceTakesPart) {
   }
 }
 
-TEST(CopyStrategyTest, IsWhatIsWantedForItsWay) {
+TEST(CopyStrategyTest, IsTheConfiguredOneForItsDirection) {
   const CopyStrategies wanted{
       .load = CopyStrategy::polling, .store = CopyStrategy::sync, .device = CopyStrategy::async};
   for (const StorageKind of_device : {StorageKind::device, StorageKind::unified}) {
@@ -98,7 +98,7 @@ TEST(CopyStrategyTest, IsWhatIsWantedForItsWay) {
   }
 }
 
-TEST(CopyStrategyTest, IsAnEventByDefaultAndUnifiedWhereThereIsUnifiedMemory) {
+TEST(CopyStrategyTest, IsAsyncByDefaultAndUnifiedForUnifiedMemory) {
   for (const CopyStrategy asked : {CopyStrategy::automatic, CopyStrategy::unified}) {
     const CopyStrategies wanted{.load = asked, .store = asked, .device = asked};
     EXPECT_EQ(choose_strategy(kLoad, wanted), CopyStrategy::async);
@@ -111,7 +111,7 @@ TEST(CopyStrategyTest, IsAnEventByDefaultAndUnifiedWhereThereIsUnifiedMemory) {
   }
 }
 
-// Ready when it was asked so many times.
+// Ready once ready() has been called `asks` times.
 class LateEvent final : public Event {
  public:
   explicit LateEvent(int asks) : left_(asks) {}
@@ -129,7 +129,7 @@ class LateEvent final : public Event {
   bool waited_ = false;
 };
 
-TEST(CopyStrategyTest, PollingAsksTheEventEachIntervalAndTheOthersLetItWake) {
+TEST(CopyStrategyTest, PollingChecksAtEachIntervalAndTheOthersWait) {
   LateEvent polled(4);
   const auto begun = std::chrono::steady_clock::now();
   ASSERT_TRUE(
@@ -146,7 +146,7 @@ TEST(CopyStrategyTest, PollingAsksTheEventEachIntervalAndTheOthersLetItWake) {
   }
 }
 
-// Notes what is prefetched; nothing else is asked of it.
+// Records what is prefetched. Its other functions do nothing.
 class PrefetchedStream final : public Stream {
  public:
   using Stream::copy;
@@ -163,7 +163,7 @@ class PrefetchedStream final : public Stream {
   std::vector<std::pair<std::byte*, std::uint64_t>> sent;
 };
 
-TEST(PrefetchTest, SendsNeighboursInOneCallWhateverTheirOrder) {
+TEST(PrefetchTest, SendsAdjacentPartsInOneCallInAnyOrder) {
   const auto runtime = make_host_runtime({}).value();
   const Region first = runtime->allocate_unified(0, 4096).value();
   const Region second = runtime->allocate_unified(0, 4096).value();

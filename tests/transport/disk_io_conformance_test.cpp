@@ -1,4 +1,5 @@
-// What every DiskIo must do, with faults below it: pieces that fail, end short or are interrupted.
+// Tests of what every DiskIo must do, with faults below it: pieces that fail, end short or are
+// interrupted.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -19,10 +20,11 @@ namespace cairn {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-// Sees what a piece of I/O moved (or its negated errno) and says what it is to have moved.
+// Gets the number of bytes that a piece of I/O moved, or its negated errno. Returns the result to
+// report instead.
 using DiskFault = std::function<std::int32_t(std::int32_t)>;
 
-// Has all that it moves prepared before, and given up behind.
+// Prepares all memory before each call, and forgets it afterwards.
 class PreparingDiskIo final : public DiskIo {
  public:
   explicit PreparingDiskIo(std::unique_ptr<DiskIo> real) : real_(std::move(real)) {}
@@ -109,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, DiskIoConformance,
                          testing::Values("threads", "io_uring", "io_uring_registered"),
                          [](const auto& scheduler) { return scheduler.param; });
 
-TEST_P(DiskIoConformance, WhatIsWrittenIsRead) {
+TEST_P(DiskIoConformance, ReadsBackWrittenBytes) {
   const auto disk = scheduler();
   Bytes out = random_bytes(200'000);
   ASSERT_TRUE(disk->write(fd_, runs_over(out)));
@@ -119,7 +121,7 @@ TEST_P(DiskIoConformance, WhatIsWrittenIsRead) {
   EXPECT_TRUE(disk->read(fd_, {}));
 }
 
-TEST_P(DiskIoConformance, WhatEndsShortOrIsInterruptedIsContinued) {
+TEST_P(DiskIoConformance, ContinuesAfterShortAndInterruptedPieces) {
   std::mt19937 dice(11);
   const auto disk = scheduler([&dice](std::int32_t moved) {
     if (moved <= 1) return moved;
@@ -139,7 +141,7 @@ TEST_P(DiskIoConformance, WhatEndsShortOrIsInterruptedIsContinued) {
   EXPECT_TRUE(in == out);
 }
 
-TEST_P(DiskIoConformance, EveryPieceThatFailsFailsTheCall) {
+TEST_P(DiskIoConformance, AnyFailedPieceFailsTheCall) {
   Bytes bytes = random_bytes(60'000);
   std::int64_t pieces = 0;
   ASSERT_TRUE(
@@ -154,12 +156,12 @@ TEST_P(DiskIoConformance, EveryPieceThatFailsFailsTheCall) {
           reading ? disk->read(fd_, runs_over(bytes)) : disk->write(fd_, runs_over(bytes));
       ASSERT_FALSE(moved) << failing;
       EXPECT_EQ(moved.error().code, ErrorCode::io_error);
-      EXPECT_TRUE(disk->read(fd_, runs_over(bytes))) << "the next call is another";
+      EXPECT_TRUE(disk->read(fd_, runs_over(bytes))) << "a failure must not affect the next call";
     }
   }
 }
 
-TEST_P(DiskIoConformance, AFullDiskHasItsOwnName) {
+TEST_P(DiskIoConformance, AFullDiskIsNoCapacity) {
   Bytes bytes = random_bytes(10'000);
   for (const int error : {ENOSPC, EDQUOT}) {
     const auto disk = scheduler([error](std::int32_t) { return std::int32_t{-error}; });
@@ -194,8 +196,9 @@ TEST_P(DiskIoConformance, CallsOfManyThreadsDoNotMix) {
   EXPECT_EQ(right, 6);
 }
 
-// The kernel knows pages, not addresses: what is mapped there next must not be taken for them.
-TEST(UringBuffers, MemoryThatWasGivenUpIsNobodysAnyMore) {
+// The kernel remembers pages, not addresses. It must not use the old pages for memory that is
+// mapped later at the same address.
+TEST(UringBuffers, DoesNotUseForgottenMemory) {
   auto disk = make_uring_disk_io({.depth = 2, .ended = {}});
   if (!disk) GTEST_SKIP() << disk.error().detail;
   constexpr std::size_t kSize = 1 << 16;
@@ -222,8 +225,8 @@ TEST(UringBuffers, MemoryThatWasGivenUpIsNobodysAnyMore) {
   ::close(fd);
 }
 
-// Without a limit of its own, a process's locked memory is what decides.
-TEST(UringBuffers, MemoryThatIsRefusedChangesNothing) {
+// Without its own limit, the process's limit of locked memory decides.
+TEST(UringBuffers, RefusedMemoryHasNoEffect) {
   auto disk = make_uring_disk_io({.depth = 2, .ended = {}});
   if (!disk) GTEST_SKIP() << disk.error().detail;
   auto* const nothing = reinterpret_cast<std::byte*>(std::uintptr_t{4096});  // never mapped

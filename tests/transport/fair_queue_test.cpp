@@ -11,7 +11,7 @@ using testing::ElementsAre;
 TimePoint at_ms(int ms) { return TimePoint(std::chrono::milliseconds(ms)); }
 
 constexpr FairQueue::Classes kAll = {true, true, true, true};
-constexpr std::uint64_t kPairBytes = 32'000;  // shared by every weight
+constexpr std::uint64_t kPairBytes = 32'000;  // a multiple of every weight
 
 class FairQueueTest : public testing::Test {
  protected:
@@ -29,7 +29,7 @@ class FairQueueTest : public testing::Test {
     job->job.pairs.resize(given.pairs);
     queue_.push(std::move(job));
   }
-  // The id of the job whose next pair is handed out; 0: of none.
+  // Takes the next pair and returns its job's id; 0 if there is none.
   std::uint64_t take(TimePoint now = at_ms(1000), FairQueue::Classes classes = kAll) {
     const auto* const front = queue_.front(classes);
     if (front == nullptr) return 0;
@@ -46,7 +46,7 @@ class FairQueueTest : public testing::Test {
   FairQueue queue_;
 };
 
-TEST_F(FairQueueTest, WithinAClassPriorityThenAgeDecide) {
+TEST_F(FairQueueTest, OrdersAClassByPriorityThenAge) {
   push(1, {.priority = -5});
   push(2);
   push(3, {.priority = 7});
@@ -56,8 +56,8 @@ TEST_F(FairQueueTest, WithinAClassPriorityThenAgeDecide) {
   EXPECT_THAT(take_all(), ElementsAre(6, 3, 2, 4, 1, 5));
 }
 
-// A step of priority is worth 10 ms: nothing waits for ever.
-TEST_F(FairQueueTest, WhatWaitsLongEnoughGoesBeforeAHigherPriority) {
+// A step of priority is worth 10 ms, so no job starves.
+TEST_F(FairQueueTest, LongWaitingJobOvertakesAHigherPriority) {
   push(1, {.priority = 0, .came = at_ms(1000)});
   push(2, {.priority = 5, .came = at_ms(1049)});
   EXPECT_EQ(take(), 2u);
@@ -65,7 +65,7 @@ TEST_F(FairQueueTest, WhatWaitsLongEnoughGoesBeforeAHigherPriority) {
   EXPECT_EQ(take(), 1u);
 }
 
-TEST_F(FairQueueTest, ALargeJobGivesWayToWhatCameWhileAPartOfItWasServed) {
+TEST_F(FairQueueTest, LargeJobYieldsToJobsThatCameMeanwhile) {
   push(1, {.pairs = 3, .came = at_ms(1000)});
   EXPECT_EQ(take(at_ms(1005)), 1u);
   push(2, {.came = at_ms(1004)});
@@ -75,7 +75,7 @@ TEST_F(FairQueueTest, ALargeJobGivesWayToWhatCameWhileAPartOfItWasServed) {
   EXPECT_EQ(take(at_ms(1009)), 0u);
 }
 
-TEST_F(FairQueueTest, ClassesThatAllWaitShareTheBytesByTheirWeights) {
+TEST_F(FairQueueTest, WaitingClassesShareTheBytesByWeight) {
   push(1, {.urgency = Urgency::client, .pairs = 2000});
   push(2, {.urgency = Urgency::allocation, .pairs = 2000});
   push(3, {.urgency = Urgency::background, .pairs = 2000});
@@ -88,7 +88,7 @@ TEST_F(FairQueueTest, ClassesThatAllWaitShareTheBytesByTheirWeights) {
   EXPECT_NEAR(served[4], 3200, 3);
 }
 
-TEST_F(FairQueueTest, AClassThatHadNothingIsOwedNothing) {
+TEST_F(FairQueueTest, IdleClassEarnsNoCredit) {
   push(1, {.urgency = Urgency::client, .pairs = 1000});
   for (int i = 0; i < 500; ++i) EXPECT_EQ(take(), 1u);
   push(2, {.urgency = Urgency::background, .pairs = 1000});
@@ -97,7 +97,7 @@ TEST_F(FairQueueTest, AClassThatHadNothingIsOwedNothing) {
   EXPECT_NEAR(background, 10, 2);
 }
 
-TEST_F(FairQueueTest, AClassThatIsNotAllowedIsPassedOver) {
+TEST_F(FairQueueTest, SkipsAClassThatIsNotAllowed) {
   push(1, {.urgency = Urgency::allocation});
   push(2, {.urgency = Urgency::client});
   EXPECT_EQ(take(at_ms(1000), {true, false, true, true}), 1u);
@@ -105,7 +105,7 @@ TEST_F(FairQueueTest, AClassThatIsNotAllowedIsPassedOver) {
   EXPECT_EQ(take(), 2u);
 }
 
-TEST_F(FairQueueTest, WhatWasBegunIsNotRemovedOrRaised) {
+TEST_F(FairQueueTest, AStartedJobIsNotRemovedOrRaised) {
   push(1, {.pairs = 2});
   EXPECT_EQ(take(), 1u);
   EXPECT_EQ(queue_.waiting(), 0u);
@@ -115,10 +115,10 @@ TEST_F(FairQueueTest, WhatWasBegunIsNotRemovedOrRaised) {
   EXPECT_EQ(take(), 1u);
 }
 
-TEST_F(FairQueueTest, ARaisedJobComesAmongThoseOfItsNewPriorityByAge) {
+TEST_F(FairQueueTest, RaisedJobIsOrderedByAgeWithinItsNewPriority) {
   for (std::uint64_t id = 1; id <= 4; ++id) push(id, {.priority = id == 1 || id == 3 ? 0 : 5});
   EXPECT_TRUE(queue_.raise(JobId{3}, 5));
-  EXPECT_TRUE(queue_.raise(JobId{4}, -1)) << "it waits, and is not lowered";
+  EXPECT_TRUE(queue_.raise(JobId{4}, -1)) << "the job waits, but its priority is not lowered";
   EXPECT_THAT(take_all(), ElementsAre(2, 3, 4, 1));
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kJobBytes = 32ull << 20;
 
-// A machine by a rule: what measure_forms() would measure there.
+// The rates that measure_forms() would return on a machine with this rule.
 template <class Rate>
 std::vector<FormRate> machine(Rate rate) {
   std::vector<FormRate> rates;
@@ -32,7 +32,7 @@ std::vector<FormRate> machine(Rate rate) {
   return rates;
 }
 
-TEST(DeriveThresholds, TakesThePlainFormWhereNothingIsBetter) {
+TEST(DeriveThresholds, TakesTheLoopIfNoFormIsFaster) {
   const CopyThresholds forms = derive_thresholds(machine([](const FormRun&) { return 1e9; }));
   for (const FormThresholds& way : {forms.load, forms.store, forms.device}) {
     EXPECT_EQ(way.kernel_most_piece_bytes, 0u);
@@ -41,7 +41,7 @@ TEST(DeriveThresholds, TakesThePlainFormWhereNothingIsBetter) {
   }
 }
 
-TEST(DeriveThresholds, TakesAKernelUpToTheSizeWhereItStopsToWin) {
+TEST(DeriveThresholds, TakesAKernelUpToTheSizeWhereItStopsWinning) {
   const CopyThresholds forms = derive_thresholds(machine([](const FormRun& run) {
     const bool wins = run.way == CopyWay::load && run.form == CopyForm::kernel &&
                       run.piece_bytes <= 64 << 10 && run.pieces >= 16;
@@ -52,14 +52,14 @@ TEST(DeriveThresholds, TakesAKernelUpToTheSizeWhereItStopsToWin) {
   EXPECT_EQ(forms.store.kernel_most_piece_bytes, 0u);
 }
 
-TEST(DeriveThresholds, TakesABatchFromTheCountWhereItBeatsALoop) {
+TEST(DeriveThresholds, TakesABatchFromTheCountAtWhichItBeatsALoop) {
   const CopyThresholds forms = derive_thresholds(machine([](const FormRun& run) {
     return run.form == CopyForm::batch && run.pieces >= 8 ? 2e9 : 1e9;
   }));
   EXPECT_EQ(forms.store.batch_least_pieces, 8u);
 }
 
-TEST(DeriveThresholds, TakesRowsFromTheLengthWhereTheyBeatABatch) {
+TEST(DeriveThresholds, TakesRowsFromTheLengthAtWhichTheyBeatABatch) {
   const CopyThresholds forms = derive_thresholds(machine([](const FormRun& run) {
     const bool wins = run.way == CopyWay::store && run.form == CopyForm::rows && run.rows >= 32;
     return wins ? 2e9 : 1e9;
@@ -68,7 +68,7 @@ TEST(DeriveThresholds, TakesRowsFromTheLengthWhereTheyBeatABatch) {
   EXPECT_EQ(forms.load.rows_least_rows, 0u);
 }
 
-TEST(DeriveThresholds, DoesNotTakeNoiseForAGain) {
+TEST(DeriveThresholds, IgnoresNoise) {
   const CopyThresholds forms = derive_thresholds(
       machine([](const FormRun& run) { return run.form == CopyForm::kernel ? 1.04e9 : 1e9; }));
   EXPECT_EQ(forms.load.kernel_most_piece_bytes, 0u);
@@ -85,7 +85,7 @@ class FormMeterTest : public testing::Test {
   FormMeter meter_;
 };
 
-TEST_F(FormMeterTest, MeasuresEveryFormOfEveryWay) {
+TEST_F(FormMeterTest, MeasuresEveryFormInEveryDirection) {
   const std::vector<FormRate> rates = measure_forms(meter_).value();
   std::set<std::pair<CopyWay, CopyForm>> measured;
   for (const FormRate& rate : rates) {
@@ -110,7 +110,7 @@ std::vector<StrategyRate> waits(double sync_small, double sync_large) {
   return rates;
 }
 
-TEST(DeriveStrategies, TakesWhatIsClearlyFasterAtOneSizeAndSlowerAtNone) {
+TEST(DeriveStrategies, TakesAStrategyClearlyFasterAtOneSizeAndSlowerAtNone) {
   const CopyStrategies faster = derive_strategies(waits(1.5e9, 1e9));
   EXPECT_EQ(faster.load, CopyStrategy::sync);
   EXPECT_EQ(faster.store, CopyStrategy::automatic);
@@ -120,7 +120,7 @@ TEST(DeriveStrategies, TakesWhatIsClearlyFasterAtOneSizeAndSlowerAtNone) {
   EXPECT_EQ(derive_strategies({}), CopyStrategies{});
 }
 
-TEST_F(FormMeterTest, MeasuresEveryStrategyOfEveryWay) {
+TEST_F(FormMeterTest, MeasuresEveryStrategyInEveryDirection) {
   std::set<std::pair<CopyWay, CopyStrategy>> measured;
   for (const StrategyRate& rate : measure_strategies(meter_).value()) {
     EXPECT_GT(rate.bytes_per_second, 0);
@@ -131,7 +131,7 @@ TEST_F(FormMeterTest, MeasuresEveryStrategyOfEveryWay) {
             ErrorCode::out_of_range);
 }
 
-TEST_F(FormMeterTest, RefusesARunAboveItsMemory) {
+TEST_F(FormMeterTest, RefusesARunLargerThanItsMemory) {
   EXPECT_EQ(meter_.rate(FormRun{.piece_bytes = 4096, .pieces = 65}).error().code,
             ErrorCode::out_of_range);
   EXPECT_EQ(meter_.rate(FormRun{.piece_bytes = 1ull << 63, .pieces = 2}).error().code,

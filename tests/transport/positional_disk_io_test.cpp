@@ -30,8 +30,8 @@ class PositionalDiskIoTest : public testing::Test {
   void fill_file() const {
     ASSERT_EQ(::pwrite(fd_, bytes_.data(), bytes_.size(), 0), static_cast<ssize_t>(bytes_.size()));
   }
-  // Cuts `memory` into runs of uneven lengths that lie in the file as in memory, in the order that
-  // the seed gives.
+  // Cuts `memory` into runs of uneven lengths, at the same offsets in the file as in memory.
+  // Shuffles them by the seed if asked to.
   std::vector<DiskRun> cut(Bytes& memory, bool shuffled) {
     std::vector<DiskRun> runs;
     for (std::uint64_t at = 0; at < memory.size();) {
@@ -42,13 +42,13 @@ class PositionalDiskIoTest : public testing::Test {
     if (shuffled) std::shuffle(runs.begin(), runs.end(), random_);
     return runs;
   }
-  // The system's calls, which move at most a few bytes and are often interrupted.
+  // The system's calls, often interrupted or cut short.
   FileCalls hesitant() {
     const auto hesitate = [this](FileCalls::Call real) {
       return [this, real = std::move(real)](FileCalls::Target at,
                                             std::span<const iovec> vectors) -> std::int64_t {
         if (random_() % 4 == 0) return -EINTR;
-        // A part of the vectors, the last of them cut.
+        // Some of the vectors, the last one shortened.
         std::vector<iovec> few(
             vectors.begin(),
             vectors.begin() + static_cast<std::ptrdiff_t>(1 + random_() % vectors.size()));
@@ -82,13 +82,13 @@ TEST_F(PositionalDiskIoTest, ReadsEveryRunFromItsPlace) {
   EXPECT_EQ(memory, bytes_);
 }
 
-TEST_F(PositionalDiskIoTest, GoesOnAfterShortAndInterruptedWrites) {
+TEST_F(PositionalDiskIoTest, ContinuesAfterShortAndInterruptedWrites) {
   const auto disk = make_positional_disk_io(hesitant());
   ASSERT_TRUE(disk->write(fd_, cut(bytes_, false)));
   EXPECT_EQ(file(), bytes_);
 }
 
-TEST_F(PositionalDiskIoTest, GoesOnAfterShortAndInterruptedReads) {
+TEST_F(PositionalDiskIoTest, ContinuesAfterShortAndInterruptedReads) {
   fill_file();
   const auto disk = make_positional_disk_io(hesitant());
   Bytes memory(bytes_.size());
@@ -96,7 +96,7 @@ TEST_F(PositionalDiskIoTest, GoesOnAfterShortAndInterruptedReads) {
   EXPECT_EQ(memory, bytes_);
 }
 
-TEST_F(PositionalDiskIoTest, JoinsRunsThatFollowEachOtherIntoOneCall) {
+TEST_F(PositionalDiskIoTest, JoinsAdjacentRunsIntoOneCall) {
   fill_file();
   int calls = 0;
   FileCalls counting = FileCalls::of_the_system();
@@ -128,7 +128,7 @@ TEST_F(PositionalDiskIoTest, MovesMoreAdjacentRunsThanOneCallTakes) {
   EXPECT_EQ(file(), bytes_);
 }
 
-TEST_F(PositionalDiskIoTest, TellsAFileThatEndsTooEarly) {
+TEST_F(PositionalDiskIoTest, ReportsAFileThatEndsTooEarly) {
   fill_file();
   const auto disk = make_positional_disk_io();
   Bytes memory(100);
@@ -141,7 +141,7 @@ TEST_F(PositionalDiskIoTest, TellsAFileThatEndsTooEarly) {
       << result.error().detail;
 }
 
-TEST_F(PositionalDiskIoTest, TellsAFullDisk) {
+TEST_F(PositionalDiskIoTest, ReportsAFullDisk) {
   const int full = ::open("/dev/full", O_WRONLY);
   ASSERT_GE(full, 0);
   const auto disk = make_positional_disk_io();
@@ -152,7 +152,7 @@ TEST_F(PositionalDiskIoTest, TellsAFullDisk) {
   EXPECT_EQ(result.error().code, ErrorCode::no_capacity);
 }
 
-TEST_F(PositionalDiskIoTest, TellsTheCallItsPlaceAndTheReason) {
+TEST_F(PositionalDiskIoTest, ErrorNamesTheCallItsOffsetAndTheReason) {
   FileCalls broken;
   broken.write = [](FileCalls::Target, std::span<const iovec>) { return -std::int64_t{EIO}; };
   const auto disk = make_positional_disk_io(std::move(broken));
@@ -163,7 +163,7 @@ TEST_F(PositionalDiskIoTest, TellsTheCallItsPlaceAndTheReason) {
   EXPECT_EQ(result.error().detail, "write at offset 4321 failed: Input/output error");
 }
 
-TEST_F(PositionalDiskIoTest, ADiskThatFillsUpInTheMiddleIsNoSuccess) {
+TEST_F(PositionalDiskIoTest, ADiskThatFillsUpHalfwayFailsTheWrite) {
   FileCalls filling = FileCalls::of_the_system();
   filling.write = [real = std::move(filling.write)](FileCalls::Target at,
                                                     std::span<const iovec> vectors) {
@@ -178,7 +178,7 @@ TEST_F(PositionalDiskIoTest, ADiskThatFillsUpInTheMiddleIsNoSuccess) {
   EXPECT_EQ(result.error().code, ErrorCode::no_capacity);
 }
 
-TEST_F(PositionalDiskIoTest, RunsWithoutBytesAndCallsWithoutRunsAreDone) {
+TEST_F(PositionalDiskIoTest, EmptyRunsAndEmptyCallsSucceed) {
   const auto disk = make_positional_disk_io();
   const DiskRun nothing{nullptr, 10, 0};
   EXPECT_TRUE(disk->read(fd_, {&nothing, 1}));

@@ -27,7 +27,7 @@ class ScratchCopierTest : public testing::Test {
   static Bytes block(std::uint64_t seed, const BlockLayout& layout) {
     return pattern(seed, layout.geometry().block_bytes());
   }
-  // Moves all blocks, the last first, on a streams of the runtime with scratch memory.
+  // Moves all blocks in reverse order, on streams of the runtime with scratch memory.
   JobOutcome move(DeviceRuntime& runtime, const BlockLayout& source,
                   const BlockLayout& destination) {
     for (std::uint32_t i = 0; i < kScratchBlocks; ++i)
@@ -64,7 +64,7 @@ class ScratchCopierTest : public testing::Test {
   std::uint64_t used_scratch_ = 0;
 };
 
-TEST_F(ScratchCopierTest, MovesBlocksBetweenTheirPiecesOnADeviceAndHostMemory) {
+TEST_F(ScratchCopierTest, MovesBlocksBetweenDevicePiecesAndHostMemory) {
   for (const Arrangement pieces : {Arrangement::layer_first, Arrangement::layer_second}) {
     SCOPED_TRACE(to_string(pieces));
     const BlockLayout device = make(StorageKind::device, pieces);
@@ -78,7 +78,7 @@ TEST_F(ScratchCopierTest, MovesBlocksBetweenTheirPiecesOnADeviceAndHostMemory) {
   }
 }
 
-TEST_F(ScratchCopierTest, TouchesNothingButTheBlocks) {
+TEST_F(ScratchCopierTest, TouchesOnlyTheBlocks) {
   const BlockLayout device = make(StorageKind::device, Arrangement::layer_second);
   const BlockLayout pinned = make(StorageKind::pinned, Arrangement::padded);
   EXPECT_EQ(move(storage_.runtime(), device, pinned).state, JobState::done);
@@ -91,7 +91,7 @@ TEST_F(ScratchCopierTest, TouchesNothingButTheBlocks) {
   EXPECT_EQ(storage_.image(pinned), storage_.image(expected));
 }
 
-TEST_F(ScratchCopierTest, IsNotUsedWhereBlocksAreWholeOnBothSidesOrInPiecesOnBoth) {
+TEST_F(ScratchCopierTest, IsOnlyUsedBetweenDevicePiecesAndHostBlocks) {
   const BlockLayout whole = make(StorageKind::device, Arrangement::contiguous);
   const BlockLayout pieces = make(StorageKind::device, Arrangement::layer_first);
   const BlockLayout pinned = make(StorageKind::pinned, Arrangement::contiguous);
@@ -106,7 +106,7 @@ TEST_F(ScratchCopierTest, IsNotUsedWhereBlocksAreWholeOnBothSidesOrInPiecesOnBot
   expect_arrived(whole);
 }
 
-TEST_F(ScratchCopierTest, CopiesPieceByPieceWhereTheDeviceIsFull) {
+TEST_F(ScratchCopierTest, CopiesPieceByPieceIfTheDeviceIsFull) {
   FaultyRuntime runtime(make_host_runtime({.devices = 2, .device_bytes = 4096}).value());
   const BlockLayout device = make(StorageKind::device, Arrangement::layer_first);
   const BlockLayout pinned = make(StorageKind::pinned, Arrangement::contiguous);
@@ -115,7 +115,7 @@ TEST_F(ScratchCopierTest, CopiesPieceByPieceWhereTheDeviceIsFull) {
   expect_arrived(pinned);
 }
 
-TEST_F(ScratchCopierTest, NamesEveryBlockThatAFailureOfAnySingleCallKeptFromArriving) {
+TEST_F(ScratchCopierTest, NamesEveryBlockThatAnySingleFailureStopped) {
   for (const Fault fault : {Fault::allocate, Fault::create_stream, Fault::copy, Fault::copy_later,
                             Fault::record, Fault::event}) {
     for (std::uint64_t n = 1;; ++n) {

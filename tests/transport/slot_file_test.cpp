@@ -26,7 +26,7 @@ SlotHeader header_of(std::uint64_t slot) {
           .place = {.file_id = 7, .slot = slot, .generation = 9, .stamp = 11}};
 }
 
-TEST(SlotHeaderPage, SaysAgainWhatWasPutIntoIt) {
+TEST(SlotHeaderPage, DecodesWhatWasEncoded) {
   std::array<std::byte, kSlotHeaderBytes> page;
   encode_slot_header(header_of(3), page);
   const auto header = decode_slot_header(page);
@@ -44,7 +44,7 @@ TEST(SlotHeaderPage, SaysAgainWhatWasPutIntoIt) {
   EXPECT_EQ(header->block.priority, 15u);
 }
 
-TEST(SlotHeaderPage, IsNoneWithAnyBitFlipped) {
+TEST(SlotHeaderPage, DetectsAFlippedBit) {
   std::array<std::byte, kSlotHeaderBytes> page;
   encode_slot_header(header_of(3), page);
   for (std::size_t at = 0; at < page.size(); at += at < 256 ? 1 : 61) {
@@ -76,8 +76,8 @@ class SlotFileTest : public testing::Test {
   TransferScheduler scheduler_{storage_.runtime(), disk_, clock_, {}};
 };
 
-// Device memory goes through staging, system memory that is aligned badly too.
-TEST_F(SlotFileTest, BlocksComeBackOverSeveralFilesFromEveryKindOfMemory) {
+// Device memory and badly aligned system memory go through staging.
+TEST_F(SlotFileTest, BlocksOfEveryKindOfMemoryComeBack) {
   for (const bool direct : {true, false}) {
     for (const StorageKind kind : {StorageKind::system, StorageKind::pinned, StorageKind::device}) {
       for (const Arrangement arrangement : kAllArrangements) {
@@ -102,7 +102,7 @@ TEST_F(SlotFileTest, BlocksComeBackOverSeveralFilesFromEveryKindOfMemory) {
   }
 }
 
-TEST_F(SlotFileTest, OnlyTheBlockWhoseBytesChangedFails) {
+TEST_F(SlotFileTest, OnlyTheBlockWithChangedBytesFails) {
   auto settings = options();
   settings.direct = false;
   SlotFile file = std::move(open_slot_file(settings).value());
@@ -111,7 +111,8 @@ TEST_F(SlotFileTest, OnlyTheBlockWhoseBytesChangedFails) {
   for (std::uint32_t i = 0; i < 7; ++i) storage_.write_block(memory, i, pattern(i, 240));
   ASSERT_EQ(run(scheduler_, job(memory, file.layout, file)).state, JobState::done);
   {
-    // Slot 3 is the second of the second file: a page, a slot of two pages, a header.
+    // Slot 3 is the second slot of the second file. Before it: a page, a slot of two pages, a
+    // header.
     std::fstream raw(folder_.path() / "b", std::ios::in | std::ios::out | std::ios::binary);
     raw.seekp(8192 + 8192 + 4096 + 100).put('\x7e');
   }
@@ -121,7 +122,7 @@ TEST_F(SlotFileTest, OnlyTheBlockWhoseBytesChangedFails) {
   EXPECT_EQ(outcome.failures[0].error.code, ErrorCode::checksum_mismatch);
 }
 
-TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
+TEST_F(SlotFileTest, HeadersNameTheBlocksOfTheSlots) {
   {
     SlotFile file = std::move(open_slot_file(options()).value());
     EXPECT_TRUE(file.is_new);
@@ -152,7 +153,7 @@ TEST_F(SlotFileTest, TheHeadersTellWhoseTheSlotsAre) {
   EXPECT_EQ(scan->torn, 0u);
 }
 
-TEST_F(SlotFileTest, EveryCallThatFailsFailsItsBlocksAndNoOthers) {
+TEST_F(SlotFileTest, AFailedCallFailsOnlyItsBlocks) {
   SlotFile file = std::move(open_slot_file(options()).value());
   const BlockLayout memory =
       storage_.make(StorageKind::pinned, Arrangement::contiguous, Storage::small_shape(7));
@@ -176,7 +177,7 @@ TEST_F(SlotFileTest, EveryCallThatFailsFailsItsBlocksAndNoOthers) {
   }
 }
 
-TEST_F(SlotFileTest, AnyDamagedPageOfItsLabelIsMadeUpForByTheOther) {
+TEST_F(SlotFileTest, OneLabelPageReplacesTheOtherIfDamaged) {
   {
     const SlotFile file = std::move(open_slot_file(options()).value());
     ASSERT_TRUE(describe_slot_file(options().paths, file.layout, "what it is"));
@@ -198,11 +199,12 @@ TEST_F(SlotFileTest, AnyDamagedPageOfItsLabelIsMadeUpForByTheOther) {
     ASSERT_TRUE(file) << at;
     EXPECT_FALSE(file->is_new);
     EXPECT_EQ(file->damage.size(), counts ? 1u : 0u) << at;
-    EXPECT_FALSE((*find_slot_file_label(options().paths[1]))->damaged) << "it is mended";
+    EXPECT_FALSE((*find_slot_file_label(options().paths[1]))->damaged)
+        << "opening repairs the label";
   }
 }
 
-TEST_F(SlotFileTest, SaysHowMuchOfItWasCutOff) {
+TEST_F(SlotFileTest, ReportsTruncation) {
   SlotFileOptions one = options();
   one.paths.pop_back();
   { ASSERT_TRUE(open_slot_file(one)); }
@@ -216,7 +218,7 @@ TEST_F(SlotFileTest, SaysHowMuchOfItWasCutOff) {
     EXPECT_NE(file->damage.back().find("cut off after " + std::to_string(left)), std::string::npos);
     EXPECT_EQ(std::filesystem::file_size(one.paths[0]), whole);
   }
-  // Without a label there is nothing left of it.
+  // Without a label, the file is new.
   for (const std::uintmax_t left : {100u, 7u, 0u}) {
     std::filesystem::resize_file(one.paths[0], left);
     const auto file = open_slot_file(one);
@@ -226,7 +228,7 @@ TEST_F(SlotFileTest, SaysHowMuchOfItWasCutOff) {
   }
 }
 
-TEST_F(SlotFileTest, KeepsADescriptionUpToItsBound) {
+TEST_F(SlotFileTest, KeepsADescriptionUpToTheLimit) {
   const SlotFile file = std::move(open_slot_file(options()).value());
   const std::string longest(kMaxDescriptionBytes, 'd');
   ASSERT_TRUE(describe_slot_file(options().paths, file.layout, longest));
@@ -237,7 +239,7 @@ TEST_F(SlotFileTest, KeepsADescriptionUpToItsBound) {
             ErrorCode::impossible);
 }
 
-TEST_F(SlotFileTest, RefusesWhatIsNotItsOwnAndLeavesItAlone) {
+TEST_F(SlotFileTest, RefusesAnotherOwnersOrShapesFileAndKeepsIt) {
   { ASSERT_TRUE(open_slot_file(options())); }
   auto other = options();
   other.shape.page_size += 1;
@@ -262,7 +264,7 @@ TEST_F(SlotFileTest, RefusesWhatIsNotItsOwnAndLeavesItAlone) {
   EXPECT_TRUE(open_slot_file(other)->is_new);
 }
 
-TEST_F(SlotFileTest, AFileOfAnotherVersionIsRefusedByItsVersion) {
+TEST_F(SlotFileTest, RefusesAnotherVersionAndNamesIt) {
   constexpr std::streamoff kVersionInLabel = 16;
   { ASSERT_TRUE(open_slot_file(options())); }
   for (const std::streamoff page : {0, 4096}) {

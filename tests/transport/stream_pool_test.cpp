@@ -18,7 +18,7 @@ using testing::ElementsAre;
 
 class StreamPoolTest : public testing::Test {
  protected:
-  // The set that is lent next, and given back again.
+  // The set that the pool lends next; returns it at once.
   StreamSet* next() {
     std::promise<StreamSet*> lent;
     pool_.post([&](StreamPool::Held streams) {
@@ -40,8 +40,8 @@ class StreamPoolTest : public testing::Test {
   StreamPool pool_{*runtime_, nullptr, threads_};
 };
 
-// Else streams were made, with a thread each, long after a server's start.
-TEST_F(StreamPoolTest, LendsTheSetThatHasRestedLongest) {
+// Otherwise streams, each with a thread, would still be created long after the server's start.
+TEST_F(StreamPoolTest, LendsTheLeastRecentlyUsedSet) {
   StreamSet* const first = next();
   StreamSet* const second = next();
   EXPECT_NE(first, second);
@@ -49,14 +49,14 @@ TEST_F(StreamPoolTest, LendsTheSetThatHasRestedLongest) {
   EXPECT_EQ(next(), second);
 }
 
-TEST_F(StreamPoolTest, ServesInTurnWhoFoundNoneFree) {
+TEST_F(StreamPoolTest, ServesWaitersInOrder) {
   StreamPool::Held one = take();
   const StreamPool::Held other = take();
   std::vector<int> order;
   std::promise<void> all;
   for (int i = 0; i < 3; ++i) {
     pool_.post([&, i](StreamPool::Held) {
-      order.push_back(i);  // one after the other: there is one set
+      order.push_back(i);  // one after the other: only one set is free
       if (i == 2) all.set_value();
     });
   }
@@ -66,7 +66,7 @@ TEST_F(StreamPoolTest, ServesInTurnWhoFoundNoneFree) {
   EXPECT_THAT(order, ElementsAre(0, 1, 2));
 }
 
-// Runs what waits at the next post, before it takes that.
+// At each post, runs the tasks that wait before it queues the new one.
 class LateExecutor final : public Executor {
  public:
   std::uint32_t workers() const override { return 2; }
@@ -88,15 +88,15 @@ class LateExecutor final : public Executor {
   std::deque<Task> waiting_;
 };
 
-// Another thread ran a transfer to its end, and its engine ended, while the disk's thread had yet
-// to tell the engine's threads of it.
-TEST(StreamPoolsEnd, NoWorkIsSeenBeforeItsPostIsOver) {
+// Another thread ran a transfer to its end and the scheduler was destroyed, while the disk's thread
+// had not yet notified the scheduler's threads.
+TEST(StreamPoolsEnd, WorkRunsOnlyAfterItsPostReturns) {
   const auto runtime = make_host_runtime({}).value();
   LateExecutor executor;
   StreamPool pool(*runtime, nullptr, executor);
   bool posted = false;
   bool ran = false;
-  // Its set comes back within the other's post, where nothing may wait for it.
+  // Its set comes back during the second post, where no work may wait for it.
   pool.post([](StreamPool::Held) {});
   pool.post([&](StreamPool::Held) {
     EXPECT_TRUE(posted);

@@ -20,7 +20,7 @@ inline constexpr StorageKind kAllKinds[] = {StorageKind::system, StorageKind::pi
                                             StorageKind::device, StorageKind::unified,
                                             StorageKind::disk};
 
-// The layouts that every pair of kinds is tried with.
+// The layouts to test with every pair of kinds.
 enum class Arrangement : std::uint8_t { contiguous, layer_first, layer_second, padded };
 inline constexpr Arrangement kAllArrangements[] = {Arrangement::contiguous,
                                                    Arrangement::layer_first,
@@ -29,23 +29,23 @@ std::string_view to_string(Arrangement arrangement);
 
 using Bytes = std::vector<std::byte>;
 
-// A block's bytes in canonical order: differ from block to block and from byte to byte.
+// A block's bytes in canonical order. They differ from block to block and from byte to byte.
 Bytes pattern(std::uint64_t seed, std::uint64_t size_bytes);
 
-// As ==, but not byte by byte: sanitizers make that slow for large blocks.
+// Like ==, but faster: sanitizers make a byte-by-byte comparison of large blocks slow.
 bool same(const Bytes& a, const Bytes& b);
 
-// Makes layouts in every kind of storage, and looks at their bytes without the engine.
+// Makes layouts in every kind of storage, and accesses their bytes without the scheduler.
 class Storage {
  public:
   Storage();
   DeviceRuntime& runtime() { return *runtime_; }
 
-  // 3 layers, 2 outer, pieces of 40 bytes: small, and nothing in it a power of two.
+  // 3 layers, 2 outer, pieces of 40 bytes: small, and no size is a power of two.
   static LayoutConfig small_shape(std::uint64_t num_blocks);
 
-  // Every byte, padding too, is kUntouched. On disk blocks lie in a slot file, one behind the other
-  // whatever the arrangement.
+  // Sets every byte, padding included, to kUntouched. On disk, blocks lie one after the other in a
+  // slot file, for any arrangement.
   BlockLayout make(StorageKind kind, Arrangement arrangement, LayoutConfig shape);
   static constexpr std::byte kUntouched{0xEE};
 
@@ -54,7 +54,7 @@ class Storage {
   // All bytes of all regions, padding included.
   std::vector<Bytes> image(const BlockLayout& layout);
 
-  // Between layouts of this storage.
+  // A job between layouts of this storage.
   TransferJob make_job(const BlockLayout& source, const BlockLayout& destination,
                        std::vector<BlockPair> pairs) const;
 
@@ -63,7 +63,7 @@ class Storage {
   void access(Direction direction, const RegionView& region, std::uint64_t offset_bytes,
               std::span<std::byte> bytes);
   BlockLayout make_slot_file(LayoutConfig shape);
-  // null where it is not on disk, or not of this storage
+  // null if it is not on disk or not of this storage
   SlotChecksums* slots_of(const BlockLayout& layout) const;
   void access_block(Direction direction, const BlockLayout& layout, std::uint32_t block,
                     std::span<std::byte> canonical);
@@ -75,7 +75,7 @@ class Storage {
   std::map<int, std::unique_ptr<SlotChecksums>> slots_;  // by their file's descriptor
 };
 
-// A job over these pairs, its outcome in the future that goes with it.
+// A submitted job and the future of its outcome.
 struct PendingJob {
   JobId id;
   std::future<JobOutcome> outcome;

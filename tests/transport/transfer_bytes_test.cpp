@@ -26,10 +26,10 @@ class TransferBytes : public testing::TestWithParam<std::tuple<StorageKind, Stor
   SystemClock clock_;
 };
 
-TEST_P(TransferBytes, ArriveWhereTheyBelongAndNowhereElse) {
+TEST_P(TransferBytes, EveryByteArrivesAtItsPlaceOnly) {
   const auto [source_kind, destination_kind] = GetParam();
   TransferScheduler scheduler(storage_.runtime(), *disk_, clock_, {});
-  // Neighbours, a gap, a turn back: runs that merge and runs that do not.
+  // Adjacent blocks, a gap, a step back: runs that merge and runs that do not.
   const std::vector<BlockPair> pairs = {{0, 2}, {1, 3}, {2, 4}, {6, 0}, {4, 6}};
   for (Arrangement source_arrangement : kAllArrangements) {
     for (Arrangement destination_arrangement : kAllArrangements) {
@@ -178,11 +178,12 @@ INSTANTIATE_TEST_SUITE_P(
                      "pinned_to_unified"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-// What the metric of the strategies cannot tell.
-TEST(TransferStrategySync, HasCopiedBeforeItGoesOn) {
+// The strategies' metric cannot show this.
+TEST(TransferStrategySync, BeginReturnsAfterTheCopy) {
   Storage storage;
   LayoutConfig shape = Storage::small_shape(1);
-  shape.inner_dim = 1u << 20;  // milliseconds of copying, which no look is quick enough to miss
+  // Copying takes milliseconds, so that a check without waiting comes too early.
+  shape.inner_dim = 1u << 20;
   const BlockLayout source = storage.make(StorageKind::pinned, Arrangement::contiguous, shape);
   const BlockLayout destination = storage.make(StorageKind::device, Arrangement::contiguous, shape);
   StreamSet streams(storage.runtime());
@@ -196,8 +197,7 @@ TEST(TransferStrategySync, HasCopiedBeforeItGoesOn) {
   ASSERT_TRUE((*event)->wait());
 }
 
-// Blocks above the size of a group, jobs above the size of a batch (32 MiB) and above all staging
-// memory.
+// Blocks larger than a group; jobs larger than a batch (32 MiB) and than all staging memory.
 constexpr std::uint32_t kLargeBlocks = 18;
 class LargeTransfer : public testing::TestWithParam<std::tuple<StorageKind, StorageKind>> {};
 

@@ -1,4 +1,4 @@
-// Every operation of the runtime and of the disk fails once: the outcome says what is true.
+// Every operation of the runtime and of the disk fails once; the outcome must be true.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ constexpr Route kRoutes[] = {
     {StorageKind::pinned, StorageKind::disk, CopyStrategy::automatic},
 };
 
-// Blocks that are parts of their own, so that a job with a disk has many operations.
+// Each block is a part, so that a job with a disk has many operations.
 constexpr LayoutConfig kShape{.num_blocks = 3,
                               .num_layers = 2,
                               .outer_dim = 2,
@@ -103,7 +103,7 @@ class TransferFault : public testing::TestWithParam<Route> {
   SystemClock clock_;
 };
 
-TEST_P(TransferFault, OfTheRuntimeIsToldAndTheNextJobIsWhole) {
+TEST_P(TransferFault, ReportsARuntimeFaultAndTheNextJobSucceeds) {
   for (Fault fault : {Fault::allocate, Fault::create_stream, Fault::copy, Fault::copy_later,
                       Fault::record, Fault::event}) {
     for (std::uint64_t n = 1;; ++n) {
@@ -127,7 +127,7 @@ TEST_P(TransferFault, OfTheRuntimeIsToldAndTheNextJobIsWhole) {
   }
 }
 
-TEST_P(TransferFault, OfTheDiskFailsThatBlockOnly) {
+TEST_P(TransferFault, ADiskFaultFailsOnlyItsBlock) {
   for (std::uint64_t n = 1;; ++n) {
     SCOPED_TRACE("call " + std::to_string(n));
     FaultyDiskIo faulty(*disk_);
@@ -146,7 +146,7 @@ TEST_P(TransferFault, OfTheDiskFailsThatBlockOnly) {
 INSTANTIATE_TEST_SUITE_P(Routes, TransferFault, testing::ValuesIn(kRoutes),
                          [](const auto& tested) { return name_of(tested.param); });
 
-TEST(TransferFaultInAGroup, NamesExactlyTheBlocksThatCannotBeRead) {
+TEST(TransferFaultInAGroup, NamesExactlyTheUnreadableBlocks) {
   Storage storage;
   const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
   const SystemClock clock;
@@ -182,12 +182,12 @@ TEST(TransferFaultInAGroup, NamesExactlyTheBlocksThatCannotBeRead) {
   }
 }
 
-// A batch holds at most 16384 pieces: blocks of one byte make batches that a test can afford.
+// A batch holds at most 16384 pieces. Blocks of one byte make several batches affordable.
 constexpr std::uint32_t kBatch = 16384;
 
 class TransferFaultInABatch : public testing::TestWithParam<Fault> {};
 
-TEST_P(TransferFaultInABatch, NamesThePairsOfThatBatchOnly) {
+TEST_P(TransferFaultInABatch, NamesOnlyThePairsOfThatBatch) {
   Storage storage;
   const std::unique_ptr<DiskIo> disk = make_positional_disk_io();
   const SystemClock clock;

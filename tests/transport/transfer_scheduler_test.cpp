@@ -1,4 +1,4 @@
-// The life of a job: order, bounds, cancellation, deadlines, completion.
+// Tests of the life of a job: order, limits, cancellation, completion.
 
 #include "transport/transfer/transfer_scheduler.hpp"
 
@@ -31,7 +31,7 @@ constexpr std::uint32_t kEngineBlocks = 8;
 
 class TransferSchedulerTest : public testing::Test {
  protected:
-  // One part at a time on disk, so that a job that waits at its gate holds everything behind it.
+  // One part at a time on disk, so that a job that waits at the gate blocks all later jobs.
   void start(TransferSchedulerOptions options = {
                  .workers = 1, .disk_threads = 1, .disk_parts = 1}) {
     scheduler_ = std::make_unique<TransferScheduler>(storage_.runtime(), gate_, clock_, options);
@@ -70,7 +70,7 @@ class TransferSchedulerTest : public testing::Test {
   std::unique_ptr<TransferScheduler> scheduler_;
 };
 
-TEST_F(TransferSchedulerTest, HoldsNoThreadWhileADeviceCopies) {
+TEST_F(TransferSchedulerTest, BlocksNoThreadWhileADeviceCopies) {
   fakes::FaultyRuntime runtime(make_host_runtime({.devices = 2}).value());
   auto threads = std::make_unique<TaskThreads>(TaskThreads::Options{.name = "one", .threads = 1});
   TaskThreads& one = *threads;
@@ -79,14 +79,14 @@ TEST_F(TransferSchedulerTest, HoldsNoThreadWhileADeviceCopies) {
   const BlockLayout pinned = make(StorageKind::pinned);
   for (const BlockLayout* other : std::initializer_list<const BlockLayout*>{&pinned, &source_}) {
     storage_.write_block(*other, 2, bytes_of(2));
-    runtime.hold_telling();
+    runtime.hold_callbacks();
     PendingJob copied = test::submit(scheduler, storage_.make_job(*other, on_device_, {{2, 5}}));
     runtime.wait_for_held(1);
     std::promise<void> ran;
     one.post([&] { ran.set_value(); });
     ran.get_future().wait();
     EXPECT_EQ(scheduler.stats().done, done);
-    runtime.let_tell();
+    runtime.release_callbacks();
     EXPECT_EQ(copied.outcome.get().state, JobState::done);
     EXPECT_EQ(storage_.read_block(on_device_, 5), bytes_of(2));
     storage_.write_block(on_device_, 5, bytes_of(3));
@@ -115,7 +115,7 @@ TEST_F(TransferSchedulerTest, RunsByPriorityThenByAge) {
   EXPECT_THAT(order, ElementsAre(3, 2, 4, 1, 6));
 }
 
-TEST_F(TransferSchedulerTest, AJobThatWaitsIsRaisedAndOneThatRunsIsNot) {
+TEST_F(TransferSchedulerTest, RaisesAWaitingJobButNotARunningOne) {
   start();
   PendingJob held = hold_the_disk();
   std::vector<int> order;
@@ -131,10 +131,10 @@ TEST_F(TransferSchedulerTest, AJobThatWaitsIsRaisedAndOneThatRunsIsNot) {
   gate_.open();
   scheduler_->wait_idle();
   EXPECT_THAT(order, ElementsAre(2, 0, 1));
-  EXPECT_FALSE(scheduler_->raise(ids[1], 9)) << "it has ended";
+  EXPECT_FALSE(scheduler_->raise(ids[1], 9)) << "the job has ended";
 }
 
-TEST_F(TransferSchedulerTest, RefusesAJobAboveTheQueuesBoundAndGivesItBack) {
+TEST_F(TransferSchedulerTest, RefusesAJobIfTheQueueIsFullAndReturnsIt) {
   start({.workers = 1, .max_queued_jobs = 2, .disk_threads = 1, .disk_parts = 1});
   PendingJob held = hold_the_disk();
   PendingJob first = test::submit(*scheduler_, copy(0));
@@ -152,27 +152,27 @@ TEST_F(TransferSchedulerTest, RefusesAJobAboveTheQueuesBoundAndGivesItBack) {
   gate_.open();
   scheduler_->wait_idle();
   EXPECT_EQ(completions, 0);
-  // What was given back is whole: it can be submitted again.
+  // The refused job is unchanged: it can be submitted again.
   ASSERT_TRUE(scheduler_->submit(std::move(job)));
   scheduler_->wait_idle();
   EXPECT_EQ(completions, 1);
 }
 
-TEST_F(TransferSchedulerTest, CancelsAJobThatWaits) {
+TEST_F(TransferSchedulerTest, CancelsAWaitingJob) {
   start();
   PendingJob held = hold_the_disk();
   PendingJob waiting = test::submit(*scheduler_, copy(3));
   EXPECT_TRUE(scheduler_->cancel(waiting.id));
   ASSERT_EQ(waiting.outcome.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   EXPECT_EQ(waiting.outcome.get().state, JobState::cancelled);
-  EXPECT_FALSE(scheduler_->cancel(waiting.id)) << "it has ended";
+  EXPECT_FALSE(scheduler_->cancel(waiting.id)) << "the job has ended";
   gate_.open();
   scheduler_->wait_idle();
   EXPECT_TRUE(untouched(3));
   EXPECT_EQ(scheduler_->stats().cancelled, 1u);
 }
 
-TEST_F(TransferSchedulerTest, DoesNotCancelAJobThatRuns) {
+TEST_F(TransferSchedulerTest, DoesNotCancelARunningJob) {
   start();
   PendingJob held = hold_the_disk();
   EXPECT_FALSE(scheduler_->cancel(held.id));
@@ -180,12 +180,12 @@ TEST_F(TransferSchedulerTest, DoesNotCancelAJobThatRuns) {
   EXPECT_EQ(held.outcome.get().state, JobState::done);
 }
 
-TEST_F(TransferSchedulerTest, DoesNotCancelAJobItDoesNotKnow) {
+TEST_F(TransferSchedulerTest, DoesNotCancelAnUnknownJob) {
   start();
   EXPECT_FALSE(scheduler_->cancel(JobId{12345}));
 }
 
-TEST_F(TransferSchedulerTest, TellsHowLongAJobWaitedAndRan) {
+TEST_F(TransferSchedulerTest, ReportsHowLongAJobWaitedAndRan) {
   start();
   PendingJob held = hold_the_disk();
   clock_.advance_ms(3);
@@ -200,7 +200,7 @@ TEST_F(TransferSchedulerTest, TellsHowLongAJobWaitedAndRan) {
   EXPECT_EQ(waited.running, Duration::zero());
 }
 
-TEST_F(TransferSchedulerTest, DestructionCancelsWhatWaitsAndFinishesWhatRuns) {
+TEST_F(TransferSchedulerTest, DestructorCancelsWaitingJobsAndFinishesRunningOnes) {
   start();
   storage_.write_block(on_disk_, 0, bytes_of(0));
   PendingJob held = hold_the_disk();
@@ -227,7 +227,7 @@ TEST_F(TransferSchedulerTest, DestructionCancelsWhatWaitsAndFinishesWhatRuns) {
   EXPECT_TRUE(untouched(1));
 }
 
-TEST_F(TransferSchedulerTest, ACompletionMaySubmitTheNextJobAndWaitIdleWaitsForIt) {
+TEST_F(TransferSchedulerTest, WaitIdleWaitsForAJobThatACompletionSubmits) {
   start();
   std::atomic<int> ended{0};
   UniqueFunction<void(std::uint32_t)> chain;
@@ -245,7 +245,7 @@ TEST_F(TransferSchedulerTest, ACompletionMaySubmitTheNextJobAndWaitIdleWaitsForI
   EXPECT_EQ(ended, static_cast<int>(kEngineBlocks));
 }
 
-TEST_F(TransferSchedulerTest, CountsWhatBecameOfJobs) {
+TEST_F(TransferSchedulerTest, CountsJobsByState) {
   start();
   PendingJob held = hold_the_disk();
   PendingJob waiting = test::submit(*scheduler_, copy(0));
@@ -265,7 +265,7 @@ TEST_F(TransferSchedulerTest, CountsWhatBecameOfJobs) {
   EXPECT_EQ(stats.bytes_moved, 2 * source_.geometry().block_bytes());
 }
 
-TEST_F(TransferSchedulerTest, AJobWithoutPairsIsDone) {
+TEST_F(TransferSchedulerTest, AJobWithoutPairsEndsAsDone) {
   start();
   for (const BlockLayout* side : {&destination_, &on_device_, &on_disk_}) {
     const JobOutcome outcome = test::run(*scheduler_, storage_.make_job(memory_, *side, {}));
@@ -282,7 +282,7 @@ TEST_F(TransferSchedulerTest, AJobWithoutACompletionRuns) {
   EXPECT_EQ(storage_.read_block(destination_, 6), bytes_of(6));
 }
 
-TEST_F(TransferSchedulerTest, RefusesJobsThatCannotBe) {
+TEST_F(TransferSchedulerTest, RefusesImpossibleJobs) {
   start();
   LayoutConfig other_shape = Storage::small_shape(kEngineBlocks);
   other_shape.page_size += 1;

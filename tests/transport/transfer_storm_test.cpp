@@ -1,5 +1,5 @@
-// Submits, cancels and deadlines from several threads at once: every accepted job completes exactly
-// once, and its bytes are what its outcome says.
+// Several threads submit and cancel jobs at once. Every accepted job completes exactly once, and
+// its bytes match its outcome.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ constexpr StorageKind kKinds[] = {StorageKind::system, StorageKind::device, Stor
 
 class TransferStorm : public testing::TestWithParam<bool> {
  protected:
-  // Job i copies block 0 of a source to block i of a destination of a kind it draws.
+  // Job i copies block 0 of a random source to block i of a random destination.
   struct Record {
     std::atomic<int> completions{0};
     JobState state{};

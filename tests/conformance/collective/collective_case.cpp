@@ -82,7 +82,7 @@ Result<Ranks> join_all(Collectives& collectives, std::uint32_t world_size,
       JoinRequest request{.place = {.rank = rank, .world_size = world_size},
                           .device_id = static_cast<int>(rank),
                           .unique_id = unique_id};
-      // Also where one of them fails, for whom the others then wait.
+      // If one rank fails to join, the others wait this long for it.
       request.join_timeout = std::max(step_timeout, std::chrono::milliseconds(5'000));
       request.step_timeout = step_timeout;
       if (rank == 0) request.invitation = std::move(*invitation);

@@ -1,4 +1,4 @@
-// What every kind of collectives does, on 1 to 8 ranks.
+// Tests of every kind of collectives, on 1 to 8 ranks.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -17,7 +17,7 @@ constexpr std::array<std::uint32_t, 4> kWorlds = {1, 2, 3, 8};
 INSTANTIATE_TEST_SUITE_P(Kinds, CollectiveTest, testing::ValuesIn(collective_cases()),
                          [](const auto& test) { return test.param.name; });
 
-// Small whole numbers, which every type holds exactly, as do their sums and products of 8.
+// Small whole numbers. Every type holds them exactly, and the sums and products of 8 of them.
 double value_of(std::uint32_t rank, std::size_t index) {
   return 1.0 + static_cast<double>((rank + index) % 2);
 }
@@ -34,7 +34,7 @@ double expected(Reduction reduction, std::uint32_t world, std::size_t index) {
   return reduction == Reduction::avg ? result / world : result;
 }
 
-// A whole number up to 256, or a number with few binary places, as a type writes it.
+// Writes a number in a type's format: a whole number up to 256, or one with few binary places.
 void put(DataType type, double value, std::byte* out) {
   const auto store = [out](auto number) { std::memcpy(out, &number, sizeof number); };
   switch (type) {
@@ -63,7 +63,7 @@ void put(DataType type, double value, std::byte* out) {
   }
 }
 
-TEST_P(CollectiveTest, AllReduceKnowsEveryTypeAndReduction) {
+TEST_P(CollectiveTest, AllReduceSupportsEveryTypeAndReduction) {
   for (std::uint32_t world : {1U, 2U, 4U}) {
     if (!make(world)) return;
     for (std::size_t t = 0; t < kNumDataTypes; ++t) {
@@ -102,7 +102,7 @@ TEST_P(CollectiveTest, AllReduceKnowsEveryTypeAndReduction) {
 TEST_P(CollectiveTest, AllReduceOfAnyLengthInPlace) {
   for (std::uint32_t world : kWorlds) {
     if (!make(world)) return;
-    // None, one, and several of the pieces that reductions are passed on in.
+    // No piece, one piece, and several of the pieces that reductions pass on.
     for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{300'001}}) {
       expect_all_done(on_each(ranks_, [&](Communicator& rank) -> Result<> {
         std::vector<std::uint64_t> values(count);
@@ -122,7 +122,7 @@ TEST_P(CollectiveTest, AllReduceOfAnyLengthInPlace) {
   }
 }
 
-TEST_P(CollectiveTest, AllGatherIsInTheOrderOfTheRanks) {
+TEST_P(CollectiveTest, AllGatherOrdersByRank) {
   for (std::uint32_t world : kWorlds) {
     if (!make(world)) return;
     for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{50'000}}) {
@@ -151,7 +151,7 @@ std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed) {
   return bytes;
 }
 
-// The same bytes cut in pieces of that size.
+// Cuts the bytes into pieces of that size.
 std::vector<iovec> cut(std::vector<std::byte>& bytes, std::size_t piece_bytes) {
   std::vector<iovec> pieces;
   for (std::size_t at = 0; at < bytes.size(); at += piece_bytes) {
@@ -160,7 +160,7 @@ std::vector<iovec> cut(std::vector<std::byte>& bytes, std::size_t piece_bytes) {
   return pieces;
 }
 
-TEST_P(CollectiveTest, BroadcastIsTheRootsBytesHoweverTheyLie) {
+TEST_P(CollectiveTest, BroadcastSendsTheRootsBytesInAnyPieces) {
   constexpr std::size_t kSize = 1'000'003;
   for (std::uint32_t world : kWorlds) {
     if (!make(world)) return;
@@ -207,7 +207,7 @@ TEST_P(CollectiveTest, EveryRankExchangesWithEveryRankAndItself) {
   }
 }
 
-TEST_P(CollectiveTest, APairMayTalkWhileOthersDoSomethingElse) {
+TEST_P(CollectiveTest, APairMayExchangeWhileOthersBroadcast) {
   if (!make(3)) return;
   expect_all_done(on_each(ranks_, [&](Communicator& rank) -> Result<> {
     const std::uint32_t me = rank.place().rank;
@@ -223,7 +223,7 @@ TEST_P(CollectiveTest, APairMayTalkWhileOthersDoSomethingElse) {
   }));
 }
 
-TEST_P(CollectiveTest, WrongRanksAreRefusedAndChangeNothing) {
+TEST_P(CollectiveTest, RefusesWrongRanksWithoutEffect) {
   if (!make(2)) return;
   expect_all_done(on_each(ranks_, [&](Communicator& rank) -> Result<> {
     std::byte byte{};
@@ -249,7 +249,7 @@ Result<> meet(Communicator& rank) {
       {.source = bytes, .destination = bytes, .elements = {.count = 1, .type = DataType::uint64}});
 }
 
-TEST_P(CollectiveTest, ALostRankIsAnErrorOfAllThatAreLeft) {
+TEST_P(CollectiveTest, ALostRankFailsAllRemainingRanks) {
   if (!make(3)) return;
   expect_all_done(on_each(ranks_, meet));
   const auto answers = on_each(ranks_, [&](Communicator& rank) -> Result<> {
@@ -262,20 +262,20 @@ TEST_P(CollectiveTest, ALostRankIsAnErrorOfAllThatAreLeft) {
     EXPECT_EQ(answers[left].error().code, ErrorCode::peer_lost) << answers[left].error().detail;
     const auto again = meet(*ranks_[left]);
     ASSERT_FALSE(again.has_value());
-    EXPECT_EQ(again.error().detail, answers[left].error().detail) << "and stays one";
+    EXPECT_EQ(again.error().detail, answers[left].error().detail) << "the error must stay";
   }
   ranks_.clear();
-  ASSERT_TRUE(make(3)) << "the group can be made anew";
+  ASSERT_TRUE(make(3)) << "the group can be made again";
   expect_all_done(on_each(ranks_, meet));
 }
 
-TEST_P(CollectiveTest, ARankThatDoesNotComeIsADeadlineOfAll) {
+TEST_P(CollectiveTest, AnAbsentRankTimesOutAllOthers) {
   if (!make(3, kSoon)) return;
   const auto answers = on_each(ranks_, [&](Communicator& rank) -> Result<> {
     return rank.place().rank == 1 ? Result<>() : meet(rank);
   });
   for (std::uint32_t left : {0U, 2U}) {
-    // One of them may be told by the other that it gave up.
+    // One rank may learn from the other that it gave up.
     ASSERT_FALSE(answers[left].has_value());
     const ErrorCode code = answers[left].error().code;
     EXPECT_TRUE(code == ErrorCode::deadline_exceeded || code == ErrorCode::peer_lost)
@@ -284,7 +284,7 @@ TEST_P(CollectiveTest, ARankThatDoesNotComeIsADeadlineOfAll) {
   EXPECT_FALSE(meet(*ranks_[1]).has_value()) << "it is too late";
 }
 
-TEST_P(CollectiveTest, AnAbortEndsACallUnderWay) {
+TEST_P(CollectiveTest, AbortEndsACallUnderWay) {
   if (!make(2)) return;
   std::jthread aborting([&] { ranks_[0]->abort({ErrorCode::cancelled, "enough"}); });
   const auto answer = meet(*ranks_[0]);
@@ -304,13 +304,13 @@ TEST_P(CollectiveTest, RanksAtDifferentCallsFailAndDoNotHang) {
     const iovec piece{bytes.data(), bytes.size()};
     return rank.broadcast({.root = 1, .pieces = {&piece, 1}});
   });
-  // One side may have had all it needs before it hears of the other.
+  // One side may have received all its bytes before it learns of the other's failure.
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     EXPECT_FALSE(answers[rank].has_value() && meet(*ranks_[rank]).has_value()) << rank;
   }
 }
 
-TEST_P(CollectiveTest, RanksThatHaveFinalizedMayGo) {
+TEST_P(CollectiveTest, FinalizedRanksMayBeDestroyed) {
   for (std::uint32_t world : kWorlds) {
     if (!make(world)) return;
     expect_all_done(on_each(ranks_, [&](Communicator& rank) -> Result<> {

@@ -1,4 +1,4 @@
-// Names of hosts, looked up by a resolver that does not answer.
+// Host names, looked up by a resolver that may not answer.
 #include "transport/collective/host_names.hpp"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ LinkWait patient(int stop_fd = -1) {
   return {.until = steady_clock::now() + std::chrono::seconds(60), .stop_fd = stop_fd};
 }
 
-// Answers "slow" once it is opened, "lost" never with a number, and others at once.
+// The resolver answers "slow" once opened, fails for "lost", and answers other names at once.
 class HostNamesTest : public testing::Test {
  protected:
   ~HostNamesTest() override {
@@ -51,7 +51,7 @@ TEST_F(HostNamesTest, ANumberNeedsNoResolver) {
   }
 }
 
-TEST_F(HostNamesTest, AnswersWhatTheResolverDoes) {
+TEST_F(HostNamesTest, ReturnsTheResolversAnswer) {
   const auto found = names_.find("quick", patient());
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(*found, "127.0.0.1");
@@ -61,13 +61,13 @@ TEST_F(HostNamesTest, AnswersWhatTheResolverDoes) {
   EXPECT_EQ(lost.error().detail, "host lost: nobody knows it");
 }
 
-TEST_F(HostNamesTest, NobodyWaitsLongerThanTheDeadline) {
+TEST_F(HostNamesTest, LookupEndsAtTheDeadline) {
   const auto found = names_.find("slow", {.until = steady_clock::now(), .stop_fd = -1});
   ASSERT_FALSE(found.has_value());
   EXPECT_EQ(found.error().code, ErrorCode::deadline_exceeded);
 }
 
-TEST_F(HostNamesTest, AStopEndsTheWait) {
+TEST_F(HostNamesTest, StopEndsTheLookup) {
   JoinStop stop;
   stop.stop();
   const auto found = names_.find("slow", patient(stop.fd()));
@@ -75,7 +75,7 @@ TEST_F(HostNamesTest, AStopEndsTheWait) {
   EXPECT_EQ(found.error().code, ErrorCode::cancelled);
 }
 
-TEST_F(HostNamesTest, OneThatIsSlowHoldsUpNoOther) {
+TEST_F(HostNamesTest, ASlowLookupDelaysNoOther) {
   Result<std::string> slow = Error{ErrorCode::internal, "not yet"};
   std::jthread first([&] { slow = names_.find("slow", patient()); });
   EXPECT_TRUE(names_.find("quick", patient()).has_value());
@@ -84,7 +84,7 @@ TEST_F(HostNamesTest, OneThatIsSlowHoldsUpNoOther) {
   EXPECT_TRUE(slow.has_value());
 }
 
-TEST_F(HostNamesTest, SoManyAtATimeAndNoMore) {
+TEST_F(HostNamesTest, LimitsConcurrentLookups) {
   for (std::size_t i = 0; i < HostNames::kMaxLookups; ++i) {
     const auto left = names_.find("slow", {.until = steady_clock::now(), .stop_fd = -1});
     ASSERT_FALSE(left.has_value());
@@ -95,7 +95,7 @@ TEST_F(HostNamesTest, SoManyAtATimeAndNoMore) {
   EXPECT_EQ(found.error().code, ErrorCode::unavailable);
 }
 
-TEST_F(HostNamesTest, GroupsAreFormedByNames) {
+TEST_F(HostNamesTest, FormsAGroupByName) {
   const auto local = make_local_collectives("quick", names_);
   JoinStop stop;
   auto invitation = local->invite(std::chrono::seconds(60), stop);
@@ -117,7 +117,7 @@ TEST_F(HostNamesTest, GroupsAreFormedByNames) {
   EXPECT_TRUE(joined);
 }
 
-TEST_F(HostNamesTest, WhoWaitsForANameCanBeStopped) {
+TEST_F(HostNamesTest, StopEndsAnInvitationThatWaitsForAName) {
   const auto local = make_local_collectives("slow", names_);
   JoinStop stop;
   stop.stop();

@@ -1,4 +1,4 @@
-// How the ranks of a local group find each other over TCP.
+// The ranks of a local group find each other over TCP.
 #include <gmock/gmock.h>
 
 #include <latch>
@@ -47,7 +47,7 @@ class JoinTest : public testing::Test {
   std::string unique_id_;
 };
 
-TEST_F(JoinTest, RefusesWhoDoesNotFitAndGoesOn) {
+TEST_F(JoinTest, RefusesWrongRanksAndGoesOn) {
   std::optional<Joined> first;
   std::optional<Joined> second;
   std::latch seated(1);
@@ -61,9 +61,9 @@ TEST_F(JoinTest, RefusesWhoDoesNotFitAndGoesOn) {
   auto forged = parse_local_unique_id(unique_id_);
   ASSERT_TRUE(forged.has_value());
   forged->secret[15] ^= std::byte{1};
-  JoinRequest stranger = guest(2, 3);
-  stranger.unique_id = forged->text();
-  EXPECT_EQ(refusal(std::move(stranger)), ErrorCode::unauthorized);
+  JoinRequest intruder = guest(2, 3);
+  intruder.unique_id = forged->text();
+  EXPECT_EQ(refusal(std::move(intruder)), ErrorCode::unauthorized);
   const Joined third = join(guest(2, 3));
   EXPECT_TRUE(third.has_value());
   rank0.join();
@@ -72,7 +72,7 @@ TEST_F(JoinTest, RefusesWhoDoesNotFitAndGoesOn) {
   EXPECT_TRUE(second->has_value());
 }
 
-TEST_F(JoinTest, StrangersDoNotHoldItUp) {
+TEST_F(JoinTest, StrangersDoNotDelayTheGroup) {
   const auto id = parse_local_unique_id(unique_id_);
   ASSERT_TRUE(id.has_value());
   const LinkWait wait{.until = std::chrono::steady_clock::now() + std::chrono::seconds(60)};
@@ -93,7 +93,7 @@ TEST_F(JoinTest, StrangersDoNotHoldItUp) {
   EXPECT_TRUE(first->has_value());
 }
 
-TEST_F(JoinTest, ASeatIsFreeAgainWhenItsRankGoes) {
+TEST_F(JoinTest, ASeatIsFreeAgainWhenItsRankLeaves) {
   std::optional<Joined> first;
   std::jthread rank0([&] { first.emplace(join(host(3))); });
   {
@@ -109,7 +109,7 @@ TEST_F(JoinTest, ASeatIsFreeAgainWhenItsRankGoes) {
     ASSERT_FALSE(gone->has_value());
     EXPECT_EQ(gone->error().code, ErrorCode::cancelled);
   }
-  // Rank 0 learns of it when it next looks.
+  // Rank 0 notices at its next check.
   std::optional<Joined> again;
   std::jthread rank1([&] {
     do {
@@ -123,7 +123,7 @@ TEST_F(JoinTest, ASeatIsFreeAgainWhenItsRankGoes) {
   EXPECT_TRUE(again->has_value());
 }
 
-TEST_F(JoinTest, TheDeadlineNamesWhoIsMissing) {
+TEST_F(JoinTest, TheDeadlineNamesTheMissingRanks) {
   std::optional<Joined> first;
   std::jthread rank0([&] {
     JoinRequest request = host(4);
@@ -139,7 +139,7 @@ TEST_F(JoinTest, TheDeadlineNamesWhoIsMissing) {
   }
 }
 
-TEST_F(JoinTest, AnIdThatIsNoneIsMalformed) {
+TEST_F(JoinTest, RefusesMalformedIds) {
   for (const std::string text : {"", "local:", "local:zz", "local:00ff", "nccl:00"}) {
     JoinRequest request = guest(1, 2);
     request.unique_id = text;
@@ -149,7 +149,7 @@ TEST_F(JoinTest, AnIdThatIsNoneIsMalformed) {
   while (cut.size() > 6) {
     cut.resize(cut.size() - 2);
     const auto parsed = parse_local_unique_id(cut);
-    // Shorter hosts are hosts.
+    // A cut may leave a valid, shorter host.
     if (!parsed) {
       EXPECT_EQ(parsed.error().code, ErrorCode::malformed);
     }
@@ -160,7 +160,7 @@ TEST_F(JoinTest, AnIdThatIsNoneIsMalformed) {
   EXPECT_EQ(whole->address.host, "127.0.0.1");
 }
 
-TEST_F(JoinTest, NobodyThereIsUnavailable) {
+TEST_F(JoinTest, AMissingHostIsUnavailable) {
   invitation_.reset();  // its port is closed
   EXPECT_EQ(refusal(guest(1, 2)), ErrorCode::unavailable);
 }

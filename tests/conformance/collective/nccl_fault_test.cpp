@@ -1,4 +1,4 @@
-// NCCL on its fake: each call fails in turn, and every rank hears of it.
+// NCCL on its fake: each call fails in turn, and every rank gets an error.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 
@@ -22,7 +22,7 @@ struct FakeNccl {
   std::uint64_t (*alive)() = nullptr;
 };
 
-// Nothing where the program runs with NVIDIA's library, or with none.
+// nullopt if the program runs with NVIDIA's library, or with none.
 std::optional<FakeNccl> fake_nccl() {
   if (!fakes::FakeCudart::loaded()) return std::nullopt;
   void* const library = ::dlopen("libnccl.so.2", RTLD_NOW);
@@ -54,7 +54,7 @@ class NcclFaultTest : public testing::Test {
     EXPECT_EQ(cuda_->leaks(), "");
   }
 
-  // Every kind of call between two ranks: true where all of it went well, with the right bytes.
+  // Makes every kind of call between two ranks. Returns true if all succeed with the right bytes.
   static bool work() {
     auto stand = NcclStand::make();
     if (!stand) return false;
@@ -122,13 +122,13 @@ void NcclHangTest::hang() {
   auto joined = join_all(*stand->collectives, 2, std::chrono::milliseconds(200));
   EXPECT_TRUE(joined);
   const auto reduce = [](Communicator& rank) -> Result<> {
-    std::uint64_t number = 1;  // memory that is somebody else's after the call
+    std::uint64_t number = 1;  // memory that is reused after the call
     auto* const bytes = reinterpret_cast<std::byte*>(&number);
     return rank.all_reduce({.source = bytes,
                             .destination = bytes,
                             .elements = {.count = 1, .type = DataType::uint64}});
   };
-  // The driver gives no memory of a device that hangs.
+  // Allocates memory first: a hanging device allocates none.
   for (const auto& answer : on_each(*joined, reduce)) EXPECT_TRUE(answer) << answer.error().detail;
   cuda_->hold(true);
   const auto answers = on_each(*joined, reduce);
@@ -137,7 +137,7 @@ void NcclHangTest::hang() {
     if (answer) continue;
     EXPECT_EQ(answer.error().code, ErrorCode::device_error) << answer.error().detail;
   }
-  EXPECT_NE(cuda_->leaks(), "") << "what a device works on is not given back";
+  EXPECT_NE(cuda_->leaks(), "") << "memory in use by the device must not be freed";
   EXPECT_THAT(stand->runtime->lost().value_or(""),
               testing::HasSubstr("is lost: it did not end the work of a group within 200 ms"));
   cuda_->hold(false);
@@ -145,13 +145,14 @@ void NcclHangTest::hang() {
   std::_Exit(HasFailure() ? 1 : 0);
 }
 
-// What the device works on is the process's until that ends: so this is one of its own.
-TEST_F(NcclHangTest, FailsTheCallAndHoldsNobody) {
+// Memory in use by the device stays allocated until the process ends, so the test runs in its own
+// process.
+TEST_F(NcclHangTest, FailsTheCallAndBlocksNoThread) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(hang(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(NcclFaultTest, OnePieceOfTheRanksDeviceIsSentFromWhereItLies) {
+TEST_F(NcclFaultTest, SendsASinglePieceOfDeviceMemoryWithoutACopy) {
   constexpr std::uint64_t kBytes = 64 << 10;
   const auto stand = NcclStand::make().value();
   std::vector<Region> on_devices;
@@ -160,7 +161,7 @@ TEST_F(NcclFaultTest, OnePieceOfTheRanksDeviceIsSentFromWhereItLies) {
   }
   std::vector<std::vector<std::byte>> on_host(2, std::vector<std::byte>(kBytes));
   auto joined = join_all(*stand->collectives, 2, std::chrono::seconds(60)).value();
-  // How many copies it takes.
+  // Returns the number of copies that a broadcast makes.
   const auto broadcast = [&](const auto& memory) {
     const auto copies = [this] {
       return cuda_->calls("cudaMemcpyAsync") + cuda_->calls("cudaMemcpyBatchAsync") +
@@ -179,7 +180,7 @@ TEST_F(NcclFaultTest, OnePieceOfTheRanksDeviceIsSentFromWhereItLies) {
   EXPECT_GT(broadcast(on_host), 0U);
 }
 
-TEST_F(NcclFaultTest, AnAsynchronousErrorEndsTheGroup) {
+TEST_F(NcclFaultTest, AsynchronousErrorEndsTheGroup) {
   for (std::uint64_t n : {1U, 2U, 5U, 9U}) {
     nccl_->fail("async", n, kRemoteError);
     EXPECT_FALSE(work()) << n;
@@ -191,7 +192,7 @@ TEST_F(NcclFaultTest, AnAsynchronousErrorEndsTheGroup) {
 TEST_F(NcclFaultTest, EachCallOfCudaFailsInTurn) {
   struct Call {
     const char* name;
-    bool can_be_spared = true;  // done without, or once more
+    bool can_be_spared = true;  // the work succeeds without it, or with a retry
   };
   std::uint64_t failures = 0;
   for (const Call& call : {Call{"cudaSetDevice"}, Call{"cudaStreamCreateWithFlags"},
@@ -200,7 +201,7 @@ TEST_F(NcclFaultTest, EachCallOfCudaFailsInTurn) {
                            Call{"cudaEventRecord"}, Call{"cudaLaunchHostFunc", false}}) {
     for (std::uint64_t n = 1; n < 100; ++n) {
       cuda_->reset(n);
-      cuda_->fail(call.name, n, 2);  // out of memory, which passes
+      cuda_->fail(call.name, n, 2);  // out of memory, which is not sticky
       const bool fine = work();
       if (cuda_->injected() == 0) {
         EXPECT_TRUE(fine) << call.name << " " << n;

@@ -1,4 +1,4 @@
-// How a test steers the fake and asks what is left in it; see fake_cudart.hpp.
+// The functions by which a test controls and inspects the fake; see fake_cudart.hpp.
 #include <driver_types.h>
 
 #include <cstdint>
@@ -35,8 +35,8 @@ std::uint64_t cairn_fake_alive(const char* what) {
   if (wanted == "streams") return machine.engine.streams();
   return machine.engine.events();
 }
-// For another fake that works on this one's devices. Where the bytes of a device's memory really
-// are; null for what is none of its, or runs past its end.
+// For another fake that works on this one's devices. Returns the real place of device memory; null
+// if the device does not have it, or the range runs past its end.
 void* cairn_fake_device_bytes(const void* address, std::size_t size_bytes, int device) {
   const auto side = state().memory.find(address, size_bytes);
   const bool its = side && side->kind == Kind::device && side->device == device;

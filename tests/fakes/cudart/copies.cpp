@@ -1,5 +1,5 @@
-// The part of libcudart that moves bytes. Everything is checked when it is issued, and again when
-// it runs: what was freed in between is an illegal address.
+// The part of libcudart that moves bytes. It checks each copy when it is issued and again when it
+// runs: memory freed in between is an illegal address.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace cairn::fakes {
 namespace {
 
-// What one call of cudaMemcpyBatchAsync takes.
+// The most copies of one call of cudaMemcpyBatchAsync.
 constexpr std::size_t kMaxBatch = 4096;
 // cudaDeviceProp::memPitch.
 constexpr std::size_t kMaxPitch = 0x7FFF'FFFF;
@@ -29,8 +29,7 @@ struct Sides {
   Memory::Side source;
 };
 
-// Nothing where a side crosses from one allocation or registration to the next, or is out of the
-// reach of the device that copies.
+// nullopt if a side crosses allocations or registrations, or the copying device cannot reach it.
 std::optional<Sides> sides(const Copy& copy, int device) {
   const auto destination = state().memory.find(copy.destination, copy.size_bytes);
   const auto source = state().memory.find(copy.source, copy.size_bytes);
@@ -57,7 +56,7 @@ cudaError_t issue(const Copy& copy, const Sides& where, cudaStream_t stream) {
   const int device = *state().engine.device_of(stream);
   const cudaError_t issued =
       state().engine.run(stream, [=] { return move_bytes(copy, where, device); });
-  // As CUDA does, pageable memory and host to host block the caller.
+  // Like in CUDA, copies of pageable memory and host to host block the caller.
   const bool blocks = where.destination.kind == Kind::pageable ||
                       where.source.kind == Kind::pageable ||
                       (is_host(where.destination.kind) && is_host(where.source.kind));
@@ -77,7 +76,7 @@ bool destinations_overlap(std::vector<Copy> copies) {
   return false;
 }
 
-// Checks a batch as a whole; its copies, in an order of the fake's own, are run by one operation.
+// Checks a batch as a whole. One operation runs its copies, in the fake's own order.
 cudaError_t issue_batch(std::vector<Copy> copies, cudaStream_t stream) {
   if (destinations_overlap(copies)) return cudaErrorInvalidValue;
   const int device = *state().engine.device_of(stream);
@@ -120,7 +119,8 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t s
     const Copy copy{destination, source, size_bytes};
     const auto where = sides(copy, *state().engine.device_of(stream));
     if (!where || kind != cudaMemcpyDefault) return cudaErrorInvalidValue;
-    // CUDA would do it, by way of the host; whoever asks should know that there are two devices.
+    // CUDA would copy through the host. The fake refuses, because the caller should know that there
+    // are two devices.
     const bool two_devices = where->destination.kind == Kind::device &&
                              where->source.kind == Kind::device &&
                              where->destination.device != where->source.device;
@@ -173,7 +173,7 @@ cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, 
         source_pitch < width || destination_pitch > kMaxPitch || source_pitch > kMaxPitch) {
       return cudaErrorInvalidValue;
     }
-    // From the first byte to the last, what lies between the rows included.
+    // From the first byte to the last, including the gaps between the rows.
     const auto to = state().memory.find(destination, (height - 1) * destination_pitch + width);
     const auto from = state().memory.find(source, (height - 1) * source_pitch + width);
     if (!to || !from) return cudaErrorInvalidValue;

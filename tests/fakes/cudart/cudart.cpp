@@ -1,5 +1,5 @@
-// The part of libcudart that has to do with devices, memory, streams and events. Compiled with
-// NVIDIA's header, so a wrong signature is no function of the library and does not link.
+// The part of libcudart for devices, memory, streams and events. It is compiled with NVIDIA's
+// header, so a function with a wrong signature does not link.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -32,7 +32,7 @@ State::State() : engine(faults) {
        .error = static_cast<cudaError_t>(std::atoi(text.c_str() + error + 1))});
 }
 
-// Never destroyed: streams that a test leaks are threads that go on using it.
+// Never destroyed: leaked streams are threads that keep using it.
 State& state() {
   static State& only = *new State;
   return only;
@@ -45,15 +45,15 @@ ThreadState& thread_state() {
 
 namespace {
 
-// For calls about a device that the caller names.
+// For calls that name a device.
 template <class Body>
 cudaError_t on_device(const char* name, int device, Body body) {
   if (device < 0 || device >= state().devices) return answer(cudaErrorInvalidDevice);
   return call(name, device, std::move(body));
 }
 
-// For calls with a stream or event, which belongs to a device. The NULL stream is refused: it
-// waits for all others and all others for it.
+// For calls with a stream or event, which belongs to a device. Refuses the NULL stream: it waits
+// for all others, and all others wait for it.
 template <class Handle, class Body>
 cudaError_t on_device_of(const char* name, Handle handle, Body body) {
   const std::optional<int> device = state().engine.device_of(handle);
@@ -150,7 +150,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {
   return on_device("cudaDeviceGetPCIBusId", device, [&] {
-    // A domain that no machine has, so that sysfs knows nothing of it.
+    // A domain that no machine has, so that sysfs does not know it.
     const int length = std::snprintf(id, static_cast<std::size_t>(size), "FFFF:%02X:00.0", device);
     return length < size ? cudaSuccess : cudaErrorInvalidValue;
   });
@@ -197,7 +197,7 @@ cudaError_t cudaMallocManaged(void** address, std::size_t size_bytes, unsigned i
     return state().memory.allocate(Kind::managed, device, size_bytes, address);
   });
 }
-// Unlike CUDA's it waits for nobody: memory that is freed under a copy is an illegal address.
+// Unlike CUDA's, it does not wait: memory freed during a copy is an illegal address.
 cudaError_t cudaFree(void* address) {
   return release("cudaFree", thread_state().device, [&] { return state().memory.free(address); });
 }
@@ -279,7 +279,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return on_device_of("cudaEventQuery", event, [&] {
     const int device = *state().engine.device_of(event);
     const cudaError_t outcome = state().engine.query(event);
-    // Work that ended by breaking the device did not end well.
+    // Work that broke the device has failed.
     const cudaError_t broken = broken_and_still(device);
     return broken != cudaSuccess ? broken : outcome;
   });

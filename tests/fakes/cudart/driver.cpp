@@ -1,5 +1,5 @@
-// The part of CUDA's driver that is found through the runtime, by cuda.h's names and with its
-// types: a wrong signature does not compile.
+// The part of CUDA's driver that callers find through the runtime, with cuda.h's names and types: a
+// wrong signature does not compile.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 namespace cairn::fakes {
 namespace {
 
-// As call() and release() of the runtime's; the driver keeps no last error.
+// Like the runtime's call() and release(); the driver keeps no last error.
 template <class Body>
 CUresult driver_call(const char* name, Body body) {
   const int device = thread_state().device;
@@ -36,7 +36,7 @@ bool is_device(const CUmemLocation& location) {
          location.id < state().devices;
 }
 
-// Pinned memory of a device, which a descriptor opens or nothing does.
+// Pinned memory of a device, with or without a descriptor.
 bool is_known(const CUmemAllocationProp* what) {
   return what != nullptr && what->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
          is_device(what->location) && what->win32HandleMetaData == nullptr &&
@@ -69,7 +69,7 @@ CUresult device_get(CUdevice* device, int ordinal) {
   });
 }
 
-// CAIRN_FAKE_CUDA_LACKS names by its number one thing that the devices cannot do.
+// CAIRN_FAKE_CUDA_LACKS is the number of one attribute that the devices lack.
 CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
   return driver_call("cuDeviceGetAttribute", [&] {
     const char* const lacks = std::getenv("CAIRN_FAKE_CUDA_LACKS");

@@ -7,8 +7,8 @@
 namespace cairn::fakes {
 namespace {
 
-// One piece of work in so many is late, by up to so long: enough for whoever does not wait to be
-// seen, little enough for a test of some hundred pieces.
+// One in kOneLateOf pieces of work is delayed, by at most kMostDelay_us: enough to detect a caller
+// that does not wait, and little enough for a test of some hundred pieces.
 constexpr std::uint64_t kOneLateOf = 4;
 constexpr std::uint64_t kMostDelay_us = 200;
 
@@ -31,7 +31,7 @@ cudaStream_t Engine::create_stream(int device) {
   stream->device = device;
   stream->random.seed(seed_++);
   stream->thread = std::thread([this, &stream = *stream] { work(stream); });
-  // Only ever a key of the map: nobody looks into it.
+  // Only a key of the map: never dereferenced.
   auto* const handle = reinterpret_cast<cudaStream_t>(stream.get());
   streams_.emplace(handle, std::move(stream));
   return handle;

@@ -18,29 +18,29 @@
 
 namespace cairn::fakes {
 
-// Streams and events. Each stream is a thread that runs its work in order, late at random, and
-// stops running it once its device is broken. Handles it does not know are refused. Thread-safe.
+// Streams and events. Each stream is a thread that runs its work in order, with random delays, and
+// stops once its device is broken. Unknown handles are refused. Thread-safe.
 class Engine {
  public:
-  // What a piece of work answers breaks the device, unless it is cudaSuccess.
+  // Any result but cudaSuccess breaks the device.
   using Work = std::function<cudaError_t()>;
 
   explicit Engine(Faults& faults) : faults_(faults) {}
   void seed(std::uint64_t seed);
-  // While held no stream begins with anything, as a device that hangs.
+  // While held, no stream starts work, like on a hanging device.
   void hold(bool held);
 
   cudaStream_t create_stream(int device);
-  // Runs what is left of it first.
+  // Runs the remaining work first.
   cudaError_t destroy_stream(cudaStream_t handle);
   std::optional<int> device_of(cudaStream_t handle) const;
   cudaError_t run(cudaStream_t handle, Work work);
-  // A function of the host's, which may go on after its device is broken.
+  // A host function. It may continue after its device is broken.
   cudaError_t run_on_host(cudaStream_t handle, std::function<void()> function);
-  // Waits until all that was issued has run.
+  // Waits until all issued work has run.
   cudaError_t finish(cudaStream_t handle);
   void finish_device(int device);
-  // Waits for the device's work under way. A broken one begins with no other.
+  // Waits for the device's work under way. A broken device starts no other work.
   void settle(int device);
   cudaError_t query(cudaStream_t handle) const;
 
@@ -59,7 +59,7 @@ class Engine {
     bool reached = false;
   };
   struct Operation {
-    Work work{};                       // or nothing
+    Work work{};                       // may be empty
     std::shared_ptr<Point> awaits{};   // before the work
     std::shared_ptr<Point> reaches{};  // after it
     bool on_host = false;
@@ -68,7 +68,7 @@ class Engine {
     int device = 0;
     std::mt19937_64 random;
     std::deque<Operation> queue;
-    bool working = false;  // not: on the host
+    bool working = false;  // host functions do not count
     bool closing = false;
     std::thread thread;
   };

@@ -6,33 +6,33 @@
 
 namespace cairn::fakes {
 
-// Steers the fake libcudart, where it is the one that this program runs with: put its folder first
-// in LD_LIBRARY_PATH. Plans and counts are the whole process's.
+// Controls the fake libcudart, if this program runs with it: put its folder first in
+// LD_LIBRARY_PATH. Plans and counts are per process.
 class FakeCudart {
  public:
-  // Nothing where the program runs with NVIDIA's library.
+  // nullopt if the program runs with NVIDIA's library.
   static std::optional<FakeCudart> loaded();
 
-  // Forgets plans, counts and broken devices; seeds the delays of streams made from now on.
+  // Clears plans, counts and broken devices. Seeds the delays of streams created from now on.
   void reset(std::uint64_t seed) const { reset_(seed); }
-  // The n-th call of that name from now on (1 is the next) fails with CUDA's `error`; where CUDA
-  // says that the error stays, so does it here. "work" is what streams run, whoever issued it.
+  // The n-th call of that name from now on (1: the next) fails with CUDA's `error`. Errors that are
+  // sticky in CUDA are sticky here. "work" counts the work that streams run.
   void fail(const std::string& call, std::uint64_t n, int error) const {
     fail_(call.c_str(), n, error);
   }
   void fail_all(const std::string& call, int error) const { fail(call, UINT64_MAX, error); }
-  // Whether devices have managed memory that both sides may use at once; until set again.
+  // Whether both sides may use the devices' managed memory at once; until set again.
   void set_unified(bool has) const { set_unified_(has ? 1 : 0); }
-  // While held streams begin with nothing, as those of a device that hangs.
+  // While held, no stream starts work, like on a hanging device.
   void hold(bool held) const { hold_(held ? 1 : 0); }
   std::uint64_t calls(const std::string& call) const { return calls_(call.c_str()); }
-  // How many calls a plan has made to fail.
+  // How many calls have failed by a plan.
   std::uint64_t injected() const { return injected_(); }
 
-  // What is alive in it, in words; empty where nothing is.
+  // A text that lists all live resources; empty if there are none.
   std::string leaks() const;
   std::uint64_t registrations() const { return alive_("registered"); }
-  // The calling thread's last error of CUDA, left there.
+  // The calling thread's last CUDA error; does not reset it.
   int last_error() const { return last_error_(); }
 
  private:

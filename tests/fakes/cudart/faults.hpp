@@ -10,12 +10,11 @@
 
 namespace cairn::fakes {
 
-// Which calls fail, and which devices answer nothing but one error any more. Thread-safe.
+// Plans which call fails, and records which devices are broken. Thread-safe.
 class Faults {
  public:
   static constexpr std::uint64_t kEvery = UINT64_MAX;
-  // The n-th call of that name from now on (1 is the next) fails with `error`; 0: none does;
-  // kEvery: all of them.
+  // The n-th call of that name from now on (1: the next) fails with `error`. 0: none; kEvery: all.
   struct Plan {
     std::string call;
     std::uint64_t n = 0;
@@ -24,7 +23,7 @@ class Faults {
   void plan(Plan plan);
   void reset();
 
-  // Counts a call of that name; the error to fail it with, or cudaSuccess.
+  // Counts a call of that name. Returns the error to fail it with, or cudaSuccess.
   cudaError_t next(std::string_view call);
   std::uint64_t calls(std::string_view call) const;
   std::uint64_t injected() const;
@@ -42,7 +41,7 @@ class Faults {
   std::map<int, cudaError_t> broken_;
 };
 
-// Whether CUDA's reference says of an error that it stays until the process ends.
+// Whether the error is sticky until the process ends, by CUDA's reference.
 bool breaks_the_device(cudaError_t error);
 
 }  // namespace cairn::fakes

@@ -1,6 +1,6 @@
-// The part of libcudart that knows kernels. What nvcc puts into an object registers each kernel by
-// a host function and the kernel's name; here the name leads to a body for the CPU, which does what
-// every thread of every block would, and reaches memory only where the device would.
+// The part of libcudart for kernels. An object compiled by nvcc registers each kernel by a host
+// function and the kernel's name. Here the name selects a body for the CPU. It does the work of all
+// threads of all blocks, and reaches only memory that the device would reach.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace cairn::fakes {
 namespace {
 
-// What every device of today takes.
+// Limits of every current device.
 constexpr unsigned kMostThreadsOfABlock = 1024;
 constexpr unsigned kMostBlocks = 0x7FFF'FFFF;
 
@@ -60,8 +60,8 @@ cudaError_t copy_run(std::byte* destination, const std::byte* source, std::uint6
   return cudaSuccess;
 }
 
-// The shares of a launch in an order of the fake's own: blocks of threads run in none that is
-// promised.
+// Runs the shares of a launch in the fake's own order: CUDA does not promise an order of thread
+// blocks.
 template <std::size_t capacity>
 cudaError_t copy_table(const CopyTable<capacity>& table, Grid grid) {
   if (table.pieces == 0 || table.pieces > capacity || table.parts == 0) {
@@ -84,7 +84,7 @@ cudaError_t copy_table(const CopyTable<capacity>& table, Grid grid) {
   return cudaSuccess;
 }
 
-// Takes the arguments of a launch, as CUDA does before it returns, and gives the work.
+// Copies the arguments of a launch, as CUDA does before it returns, and returns the work.
 using Body = Engine::Work (*)(void** arguments, Grid grid);
 
 template <std::size_t capacity>
@@ -100,7 +100,7 @@ const std::map<std::string, Body>& bodies() {
   return all;
 }
 
-// Kernels that programs have registered, by the host function that stands for each.
+// The registered kernels, by their host functions.
 class Kernels {
  public:
   void add(const void* host_function, const char* name) {
@@ -148,7 +148,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
   });
 }
 
-// What nvcc's objects call as they are loaded. The header for these is not made for others.
+// Objects compiled by nvcc call these when they are loaded. No public header declares them.
 void** __cudaRegisterFatBinary(void* /*binary*/) {
   static void* handle = nullptr;
   return &handle;
@@ -162,7 +162,8 @@ void __cudaRegisterFunction(void** /*handle*/, const char* host_function, char* 
   kernels().add(host_function, device_name);
 }
 
-// Of the <<< >>> form, which nobody here uses: a kernel launched so would be lost in silence.
+// For the <<< >>> form, which this project does not use: a kernel launched that way must not be
+// lost silently.
 unsigned __cudaPushCallConfiguration(dim3, dim3, std::size_t, cudaStream_t) { return 1; }
 cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, std::size_t*, void*) {
   return answer(cudaErrorNotSupported);

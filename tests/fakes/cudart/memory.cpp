@@ -13,7 +13,7 @@ namespace cairn::fakes {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-// As CUDA does, small allocations are cut from larger ones and aligned to this only.
+// Like in CUDA, small allocations are cut from larger ones and only have this alignment.
 constexpr std::size_t kSmallAlignmentBytes = 512;
 constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
 
@@ -29,7 +29,7 @@ std::byte* map_file(std::size_t size_bytes, int file) {
   return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
 }
 
-// What a handle says.
+// The content of a handle.
 struct ExportedBlock {
   std::uint64_t mark;
   ::pid_t process;
@@ -96,7 +96,7 @@ const Memory::Range* Memory::block_at(const void* address) const {
   const auto after = ranges_.upper_bound(number(address));
   for (auto at = after; at != ranges_.end(); ++at) {
     if (at->second.mapping == nullptr) break;
-    // Before the first byte that was given out the block may begin already.
+    // The block may begin before the first byte of the allocation.
     const auto begin = number(at->second.mapping);
     if (begin <= number(address) && number(address) < at->first) return &at->second;
     break;
@@ -210,7 +210,7 @@ void Memory::remove_mapped(const void* address) {
 std::size_t Memory::alive(Kind kind) const {
   const std::lock_guard lock(mutex_);
   return static_cast<std::size_t>(std::ranges::count_if(ranges_, [kind](const auto& entry) {
-    // What is mapped by virtual memory management is counted there.
+    // VirtualMemory counts the memory that it maps.
     const bool is_own = entry.second.mapping != nullptr || kind == Kind::registered;
     return entry.second.kind == kind && is_own;
   }));

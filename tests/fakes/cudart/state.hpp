@@ -16,10 +16,10 @@ namespace cairn::fakes {
 struct State {
   State();
   int devices;        // CAIRN_FAKE_CUDA_DEVICES, or 2
-  bool behind_a_bus;  // CAIRN_FAKE_CUDA_BEHIND_A_BUS; else memory is coherent with the host's
-  std::atomic<bool> concurrent_managed;  // not where CAIRN_FAKE_CUDA_NO_UNIFIED is set
-  // CAIRN_FAKE_CUDA_FAIL=CALL:N:ERROR (N may be *, for every call) plans a failure in a program
-  // that does not know the fake.
+  bool behind_a_bus;  // CAIRN_FAKE_CUDA_BEHIND_A_BUS; otherwise memory is coherent with the host's
+  std::atomic<bool> concurrent_managed;  // false if CAIRN_FAKE_CUDA_NO_UNIFIED is set
+  // CAIRN_FAKE_CUDA_FAIL=CALL:N:ERROR plans a failure in a program that does not know the fake. N
+  // may be * for every call.
   Faults faults;
   Memory memory;
   VirtualMemory virtual_memory{memory};
@@ -27,28 +27,28 @@ struct State {
 };
 State& state();
 
-// The calling thread's.
+// The calling thread's state.
 struct ThreadState {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
 };
 ThreadState& thread_state();
 
-// What a call answers, kept for cudaGetLastError().
+// Returns a call's result, and keeps an error for cudaGetLastError().
 inline cudaError_t answer(cudaError_t outcome) {
   if (outcome != cudaSuccess) thread_state().last_error = outcome;
   return outcome;
 }
 
-// What broke the device, or cudaSuccess. Whoever is told may give back the memory that its work
-// used: none of it runs any more by then, as none does in a context that CUDA has ended.
+// Returns the error that broke the device, or cudaSuccess. Its work has ended by then, as in a
+// context that CUDA has ended, so the caller may free the memory that the work used.
 inline cudaError_t broken_and_still(int device) {
   const cudaError_t broken = state().faults.broken(device);
   if (broken != cudaSuccess) state().engine.settle(device);
   return broken;
 }
 
-// A call that a plan may fail instead, and that a broken device answers with what broke it.
+// A call that a plan may fail, and that fails on a broken device.
 template <class Body>
 cudaError_t call(const char* name, int device, Body body) {
   Faults& faults = state().faults;
@@ -60,8 +60,8 @@ cudaError_t call(const char* name, int device, Body body) {
   return answer(planned != cudaSuccess ? planned : std::move(body)());
 }
 
-// A call that gives something back: it does so even where it then reports an error, as CUDA's do
-// with errors of earlier, asynchronous work.
+// A call that frees something. It frees even if it then returns an error, like CUDA's calls after
+// errors of earlier, asynchronous work.
 template <class Body>
 cudaError_t release(const char* name, int device, Body body) {
   const cudaError_t outcome = body();

@@ -11,7 +11,7 @@ namespace cairn::fakes {
 namespace {
 
 constexpr char kName[] = "fake-vmm";
-// Behind the bytes of the memfd, in a page of its own.
+// Stored after the memfd's bytes, in a separate page.
 struct Label {
   std::uint64_t mark;
   int device;
@@ -124,7 +124,7 @@ CUresult VirtualMemory::export_handle(int* descriptor, CUmemGenericAllocationHan
   const std::lock_guard lock(mutex_);
   const auto physical = find(handle);
   if (physical == nullptr || !physical->label().exportable) return CUDA_ERROR_INVALID_VALUE;
-  // Not closed on exec: nothing promises that CUDA's are.
+  // Not closed on exec: CUDA does not promise that its descriptors are.
   *descriptor = ::dup(physical->file);
   return *descriptor >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
@@ -133,7 +133,7 @@ CUresult VirtualMemory::import_handle(CUmemGenericAllocationHandle* handle, int 
   std::string name(64, '\0');
   const ::ssize_t length =
       ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), name.data(), name.size());
-  // What is no memory of CUDA's is answered as a device that has broken is.
+  // A descriptor that is not CUDA's returns the same error as a broken device.
   if (length < 0 || !name.starts_with(std::string("/memfd:") + kName)) return CUDA_ERROR_UNKNOWN;
   auto opened = std::make_shared<Physical>();
   opened->file = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);

@@ -12,9 +12,9 @@
 
 namespace cairn::fakes {
 
-// The driver's virtual memory management: physical memory by handles, ranges of addresses, and the
-// one mapped at the other. What is undefined with the real one is refused here: a handle released
-// twice, addresses freed while something is mapped there, half a mapping undone. Thread-safe.
+// The driver's virtual memory management: handles of physical memory, address ranges, and mappings
+// of memory into ranges. Refuses what is undefined with the real driver: releasing a handle twice,
+// freeing addresses with a mapping, unmapping half a mapping. Thread-safe.
 class VirtualMemory {
  public:
   static constexpr std::size_t kGranularityBytes = std::size_t{2} << 20;
@@ -28,7 +28,7 @@ class VirtualMemory {
   CUresult free(CUdeviceptr address, std::size_t size_bytes);
   CUresult map(CUdeviceptr address, std::size_t size_bytes, CUmemGenericAllocationHandle handle);
   CUresult unmap(CUdeviceptr address, std::size_t size_bytes);
-  // A memfd, which another process's fake knows again.
+  // A memfd that the fake recognizes in another process.
   CUresult export_handle(int* descriptor, CUmemGenericAllocationHandle handle) const;
   CUresult import_handle(CUmemGenericAllocationHandle* handle, int descriptor);
   CUresult properties(CUmemAllocationProp* what, CUmemGenericAllocationHandle handle) const;

@@ -1,7 +1,7 @@
-// NCCL on the fake CUDA runtime. See Rank for what it does to its users; beside that it takes no
-// NULL stream, no memory or stream but of the communicator's own device, no GPU for two ranks of
-// this process, no blocking communicator, no collective beside sends and receives in one group, and
-// any call fails on demand: by the functions below, or by CAIRN_FAKE_NCCL_FAIL=CALL:N:RESULT.
+// NCCL on the fake CUDA runtime; see Rank for its delays and errors. It refuses: the NULL stream,
+// memory and streams of other devices, a GPU for two ranks of this process, blocking communicators,
+// and collectives in one group with sends and receives. Any call fails on demand: by the functions
+// below, or by CAIRN_FAKE_NCCL_FAIL=CALL:N:RESULT.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -54,7 +54,7 @@ struct Library {
   ncclResult_t failure = ncclSuccess;
   std::map<std::string, std::uint64_t> calls;
 };
-// Never destroyed: streams that a test leaks are threads that go on using it.
+// Never destroyed: leaked streams are threads that keep using it.
 Library& library() {
   static Library& one = *new Library;
   return one;
@@ -68,7 +68,7 @@ ncclResult_t planned(const char* call) {
   return all.failure;
 }
 
-// What a stream does for a rank. Owned by the stream.
+// A stream's work for a rank. Owned by the stream.
 struct Work {
   std::shared_ptr<Rank> rank;
   std::vector<RankCall> calls;
@@ -86,7 +86,7 @@ ncclResult_t launch(cudaStream_t stream, Work work) {
   return ncclSuccess;
 }
 
-// A group of calls of the calling thread.
+// The calling thread's group of calls.
 struct OpenGroup {
   int depth = 0;
   ncclComm_t comm = nullptr;
@@ -104,12 +104,12 @@ bool is_message(const RankCall& call) {
   return call.kind == RankCall::Kind::send || call.kind == RankCall::Kind::receive;
 }
 
-// The bytes' real place, or null where NCCL would refuse them.
+// The bytes' real place; null if NCCL would refuse them.
 std::byte* real(const void* address, std::size_t size_bytes, ncclComm_t comm) {
   return static_cast<std::byte*>(cairn_fake_device_bytes(address, size_bytes, comm->device));
 }
 
-// `wanted` with addresses of the device's.
+// `wanted` has device addresses.
 ncclResult_t issue(const char* name, RankCall wanted, ncclComm_t comm, cudaStream_t stream) {
   if (const ncclResult_t failure = planned(name); failure != ncclSuccess) return failure;
   if (comm == nullptr || stream == nullptr || wanted.detail < 0) return ncclInvalidArgument;
@@ -134,7 +134,7 @@ ncclResult_t issue(const char* name, RankCall wanted, ncclComm_t comm, cudaStrea
   }
   OpenGroup& group = open_group();
   if (group.depth == 0) {
-    // NCCL would do it at once; both sides of a pair would then wait for each other.
+    // NCCL would run it at once. Both sides of a pair would then wait for each other.
     if (is_message(wanted)) return ncclInvalidUsage;
     return launch(stream, {.rank = comm->rank, .calls = {wanted}});
   }
@@ -229,7 +229,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (const ncclResult_t failure = planned("ncclCommGetAsyncError"); failure != ncclSuccess) {
     return failure;
   }
-  // "async" plans an error of the communicator's own, which stays.
+  // "async" plans an asynchronous error of the communicator, which is sticky.
   if (const ncclResult_t failure = planned("async"); failure != ncclSuccess) {
     comm->rank->fail(failure);
   }
@@ -324,7 +324,7 @@ ncclResult_t ncclGroupEnd() {
   return launch(group.stream, {.rank = group.comm->rank, .calls = group.calls});
 }
 
-// How a test steers the fake.
+// The functions by which a test controls the fake.
 void cairn_fake_nccl_fail(const char* call, std::uint64_t n, int result) {
   Library& all = library();
   const std::lock_guard lock(all.mutex);

@@ -9,7 +9,7 @@
 namespace cairn::fakes {
 namespace {
 
-// As in the fake of the CUDA runtime: one call in so many is late, by up to so long.
+// Like in the fake CUDA runtime: one in kOneLateOf calls is delayed, by at most kMostDelay_us.
 constexpr std::uint64_t kOneLateOf = 4;
 constexpr std::uint64_t kMostDelay_us = 200;
 
@@ -119,8 +119,8 @@ Result<> Rank::meet(const RankCall& call) {
   return communicator_->broadcast({.root = root, .pieces = {&piece, 1}});
 }
 
-// Each with its length before it: the n-th send to a rank must be as long as the n-th receive
-// there, and not only all of them together.
+// Exchanges the lengths first: the n-th send to a rank must be as long as the n-th receive there.
+// Equal sums are not enough.
 Result<> Rank::exchange(const std::vector<RankCall>& calls) {
   std::vector<std::uint64_t> lengths;
   std::vector<iovec> pieces;

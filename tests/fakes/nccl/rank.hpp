@@ -15,7 +15,7 @@
 
 namespace cairn::fakes {
 
-// What a stream does for a rank, at the bytes' real places: collectives one by one, or sends and
+// A stream's work for a rank, on the bytes' real places: one collective at a time, or sends and
 // receives together.
 struct RankCall {
   enum class Kind : std::uint8_t {
@@ -31,25 +31,26 @@ struct RankCall {
   int detail = 0;  // the root, the reduction or the peer
 };
 
-// A rank of a fake communicator, which meets the others over sockets, so in this process or in
-// others. It joins on a thread of its own; each call is late at random. A rank that is lost, or at
-// another call than the others, is an error of all. Thread-safe.
+// A rank of a fake communicator. It meets the others over sockets, in this process or in others,
+// and joins on its own thread. Each call has a random delay. A rank that is lost, or in another
+// call than the others, is an error for all. Thread-safe.
 class Rank {
  public:
   Rank(Collectives& sockets, JoinRequest request);
-  // The others are told that it is lost, unless it was finalized.
+  // The others get an error, unless it was finalized.
   ~Rank();
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
   int world_size() const { return world_size_; }
-  // In progress until all are there, and while it is being finalized; its first error for ever.
+  // In progress until all ranks have joined, and while it is being finalized. The first error
+  // stays.
   ncclResult_t state() const;
   void fail(ncclResult_t error);
   void abort();
   void finalize();
 
-  // On a stream's thread. Returns at once where the rank has failed.
+  // Called on a stream's thread. Returns at once if the rank has failed.
   void run(const std::vector<RankCall>& calls);
 
  private:
@@ -64,7 +65,7 @@ class Rank {
   mutable std::mutex mutex_;
   ncclResult_t state_ = ncclInProgress;
   bool aborted_ = false;
-  std::unique_ptr<Communicator> communicator_;  // once all are there
+  std::unique_ptr<Communicator> communicator_;  // once all ranks have joined
   std::mutex working_;                          // one user of the communicator at a time
   std::mt19937_64 random_;
   std::thread thread_;  // joins, then finalizes

@@ -5,7 +5,7 @@
 
 namespace cairn::fakes {
 
-// A certificate and its key, as PEM files in a folder of the test's.
+// A certificate and its key, as PEM files in the test's folder.
 struct CertificateFiles {
   std::string certificate;
   std::string key;
@@ -13,12 +13,12 @@ struct CertificateFiles {
 
 struct CertificateRequest {
   std::string name;  // of the files and of the subject
-  // Who signs it; empty: itself, and it may sign others.
+  // The signer; empty: it signs itself and may sign others.
   CertificateFiles authority = {};
 };
 
-// Of 127.0.0.1 and localhost, for an hour; elliptic curve keys, which take no time. Throws
-// std::runtime_error.
+// Valid for 127.0.0.1 and localhost, for an hour. Uses elliptic curve keys, which are fast to make.
+// Throws std::runtime_error.
 CertificateFiles make_certificate(const std::filesystem::path& folder,
                                   const CertificateRequest& request);
 

@@ -9,7 +9,7 @@
 
 namespace cairn::fakes {
 
-// A plain blocking TLS client to 127.0.0.1, on OpenSSL. Any wait is given up after 20 s.
+// A blocking TLS client to 127.0.0.1, on OpenSSL. Each wait ends after 20 s.
 class TlsClient {
  public:
   struct Setup {
@@ -17,19 +17,19 @@ class TlsClient {
     std::string authority;              // the PEM file that must have signed the server's
     CertificateFiles certificate = {};  // its own; empty: none
     std::string protocols = {};         // ALPN, as "\x08http/1.1"; empty: none are offered
-    std::string suites_1_2 = {};        // of TLS 1.2, which it then speaks; empty: TLS 1.3
+    std::string suites_1_2 = {};        // suites of TLS 1.2, which it then uses; empty: TLS 1.3
   };
   explicit TlsClient(const Setup& setup);
   ~TlsClient();
   TlsClient(const TlsClient&) = delete;
   TlsClient& operator=(const TlsClient&) = delete;
 
-  // The handshake was done and the server's certificate is right.
+  // Whether the handshake succeeded with a valid server certificate.
   bool connected() const { return connected_; }
   bool send(std::string_view bytes);
-  // The next bytes up to so many; fewer where the connection ends before.
+  // The next `bytes` bytes; fewer if the connection ends before.
   std::string receive(std::size_t bytes);
-  // A whole response with a Content-Length; empty where none comes.
+  // A whole response with a Content-Length; empty if none comes.
   std::string receive_response();
   std::string version() const;   // "TLSv1.3"
   std::string suite() const;     // "ECDHE-ECDSA-AES256-GCM-SHA384"

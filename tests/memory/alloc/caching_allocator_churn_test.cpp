@@ -1,5 +1,5 @@
-// A million random operations against a model that knows nothing of segments and blocks: which
-// addresses are whose, and what work on which stream may still touch them.
+// A million random operations, checked against a model that does not know segments or blocks. It
+// knows who owns each address, and which issued work may still touch it.
 
 #include <gtest/gtest.h>
 
@@ -22,18 +22,18 @@ using Random = std::mt19937_64;
 constexpr std::size_t kStreams = 5;
 constexpr std::size_t kMostBuffers = 1500;
 
-// The last piece of work on each stream that touches some bytes; 0: none.
+// The last piece of work on each stream that touches a range of bytes; 0: none.
 using LastWork = std::array<std::uint64_t, kStreams>;
 
 class ChurnModel {
  public:
-  // A range is somebody's. REQUIRES of the allocator: nobody else's, inside a live region, and what
-  // earlier users issued has ended, but for work on the new owner's own stream.
+  // A range gets an owner. REQUIRES of the allocator: the range has no other owner, lies in a live
+  // region, and work of earlier users has ended, except on the new owner's stream.
   void take(std::byte* data, std::uint64_t size_bytes, std::size_t stream, const LastWork& done) {
     std::byte* const end = data + size_bytes;
     const auto after = live_.lower_bound(end);
     if (after != live_.begin()) {
-      ASSERT_LE(std::prev(after)->second, data) << "somebody has these bytes";
+      ASSERT_LE(std::prev(after)->second, data) << "these bytes have an owner";
     }
     live_.emplace(data, end);
     for (const Left& left : cut(data, end)) {
@@ -47,12 +47,12 @@ class ChurnModel {
     ASSERT_EQ(live_.erase(data), 1u);
     left_[data] = {data + size_bytes, work};
   }
-  // Memory went back to the driver: nobody has it and nothing touches it.
+  // Memory went back to the driver: it has no owner, and no work touches it.
   void gone(std::byte* data, std::uint64_t size_bytes, const LastWork& done) {
     std::byte* const end = data + size_bytes;
     const auto after = live_.lower_bound(end);
     if (after != live_.begin()) {
-      ASSERT_LE(std::prev(after)->second, data) << "freed under its user";
+      ASSERT_LE(std::prev(after)->second, data) << "freed while in use";
     }
     for (const Left& left : cut(data, end)) {
       for (std::size_t i = 0; i < kStreams; ++i) ASSERT_LE(left.work[i], done[i]);
@@ -64,7 +64,7 @@ class ChurnModel {
     std::byte* end;
     LastWork work;
   };
-  // Takes out what former users left in a range.
+  // Removes and returns the former users' work in a range.
   std::vector<Left> cut(std::byte* data, std::byte* end) {
     std::vector<Left> found;
     auto next = left_.lower_bound(data);
@@ -79,7 +79,7 @@ class ChurnModel {
     return found;
   }
   std::map<std::byte*, std::byte*> live_;  // first byte, end
-  std::map<std::byte*, Left> left_;        // what freed bytes were last used for
+  std::map<std::byte*, Left> left_;        // the last work on freed bytes
 };
 
 struct Held {
@@ -116,7 +116,7 @@ class CachingAllocatorChurnTest : public testing::TestWithParam<std::uint64_t> {
     take_gone();
     if (!buffer) {
       ASSERT_EQ(buffer.error().code, ErrorCode::no_capacity);
-      // There was less left than one segment, after the cache was emptied.
+      // Even with the cache emptied, less than a segment was free.
       ++refused_;
       if (!held_.empty()) free();
       return;
@@ -178,7 +178,7 @@ class CachingAllocatorChurnTest : public testing::TestWithParam<std::uint64_t> {
   std::uint64_t segments_returned_ = 0;
 };
 
-TEST_P(CachingAllocatorChurnTest, NeverSharesABlockNorReusesItEarlyAndTheSumsHold) {
+TEST_P(CachingAllocatorChurnTest, NeverSharesABlockOrReusesItEarlyAndTheSumsHold) {
   SCOPED_TRACE("seed " + std::to_string(GetParam()));
   for (std::uint64_t i = 0; i < CAIRN_CHURN_OPERATIONS; ++i) {
     // Waves: mostly growing, then mostly shrinking.
@@ -199,7 +199,7 @@ TEST_P(CachingAllocatorChurnTest, NeverSharesABlockNorReusesItEarlyAndTheSumsHol
     if (HasFatalFailure()) FAIL() << "at operation " << i;
   }
   EXPECT_GT(segments_returned_, 0u);
-  EXPECT_GT(refused_, 0u) << "the device was never full: the retry was not tried";
+  EXPECT_GT(refused_, 0u) << "the device was never full: the retry did not run";
   while (!held_.empty()) free();
   allocator_.empty_cache().value();
   take_gone();

@@ -19,7 +19,7 @@ using fakes::FaultyRuntime;
 
 constexpr std::uint64_t kSizes[] = {3 * kMiB, 100'000, 12 * kMiB, 700};
 
-// Two streams that use each other's buffers, for a few rounds, with the cache emptied in between.
+// Two streams use each other's buffers for a few rounds; the cache is emptied in between.
 class Workload {
  public:
   explicit Workload(FaultyRuntime& runtime) : runtime_(runtime) {}
@@ -33,8 +33,8 @@ class Workload {
           note(buffer.error());
           continue;
         }
-        EXPECT_TRUE(in_use_.insert(buffer->data()).second) << "given out twice";
-        EXPECT_FALSE(lost_.contains(buffer->data())) << "nobody knows whether its work is done";
+        EXPECT_TRUE(in_use_.insert(buffer->data()).second) << "allocated twice";
+        EXPECT_FALSE(lost_.contains(buffer->data())) << "its work may not have ended";
         other_->zero(buffer->data(), size_bytes).value();
         buffer->record_stream(*other_).value();
         held.push_back(std::move(*buffer));
@@ -44,7 +44,7 @@ class Workload {
         std::byte* const data = buffer.data();
         in_use_.erase(data);
         buffer.reset();
-        if (runtime_.failed() != failed) lost_.insert(data);  // its event was not to be had
+        if (runtime_.failed() != failed) lost_.insert(data);  // its event failed
       }
       finish(*other_);
       if (round % 2 == 1) {
@@ -77,7 +77,7 @@ class Workload {
   FaultyRuntime& runtime_;
   std::unique_ptr<Stream> own_ = runtime_.create_stream(0).value();
   std::unique_ptr<Stream> other_ = runtime_.create_stream(0).value();
-  // Idle segments stay: when their return fails nobody is told, as nothing is lost by it.
+  // Idle segments stay: a failure to return one loses nothing, so it is not reported.
   CachingAllocator allocator_{runtime_, {.idle_limit_bytes = ~0ull}};
   std::set<std::byte*> in_use_;
   std::set<std::byte*> lost_;
@@ -86,7 +86,7 @@ class Workload {
 
 class CachingAllocatorFaultTest : public testing::TestWithParam<Fault> {};
 
-TEST_P(CachingAllocatorFaultTest, SurvivesTheFailureOfAnySingleCall) {
+TEST_P(CachingAllocatorFaultTest, SurvivesAFailureOfAnySingleCall) {
   std::uint64_t n = 1;
   for (;; ++n) {
     SCOPED_TRACE("call " + std::to_string(n));
@@ -95,9 +95,9 @@ TEST_P(CachingAllocatorFaultTest, SurvivesTheFailureOfAnySingleCall) {
     runtime.fail_nth(GetParam(), n);
     workload.run();
     if (runtime.failed() == 0) break;
-    // An error that nobody was told of has cost the memory it was about, and no more.
+    // An unreported error cost at most the memory that it concerned.
     const AllocatorStatistics end = workload.statistics();
-    EXPECT_TRUE(workload.errors() == 1 || end.pending_bytes > 0) << "a failure went unnoticed";
+    EXPECT_TRUE(workload.errors() == 1 || end.pending_bytes > 0) << "a failure had no effect";
     EXPECT_LE(end.pending_bytes, 14 * kMiB);
   }
   EXPECT_GT(n, 5u) << "the workload makes too few of these calls";
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, CachingAllocatorFaultTest,
                          testing::Values(Fault::allocate, Fault::record, Fault::event),
                          [](const auto& tested) { return std::string(to_string(tested.param)); });
 
-TEST(CachingAllocatorFault, ServesAMissWhereAnIdleSegmentCannotBeReturned) {
+TEST(CachingAllocatorFault, ServesAMissWhenReturningAnIdleSegmentFails) {
   FaultyRuntime runtime(make_host_runtime({}).value());
   const auto stream = runtime.create_stream(0).value();
   CachingAllocator allocator(runtime, {});
@@ -117,7 +117,7 @@ TEST(CachingAllocatorFault, ServesAMissWhereAnIdleSegmentCannotBeReturned) {
   EXPECT_EQ(allocator.statistics().reserved_bytes, 22 * kMiB);
 }
 
-TEST(CachingAllocatorFault, KeepsWhatItCannotReturnSafely) {
+TEST(CachingAllocatorFault, KeepsMemoryThatItCannotReturnSafely) {
   FaultyRuntime runtime(make_host_runtime({}).value());
   const auto stream = runtime.create_stream(0).value();
   CachingAllocator allocator(runtime, {});

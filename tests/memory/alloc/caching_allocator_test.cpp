@@ -30,14 +30,14 @@ class CachingAllocatorTest : public testing::Test {
   CachingAllocator allocator_{runtime_, {}};
 };
 
-TEST_F(CachingAllocatorTest, ReservesTwoMiBForWhatIsSmall) {
+TEST_F(CachingAllocatorTest, ReservesTwoMiBForSmallRequests) {
   const Buffer one = get(1);
   const Buffer most = get(kMiB);
   EXPECT_EQ(reserved(), 2 * kMiB);
   EXPECT_EQ(allocator_.statistics().allocated_bytes, kMiB + 512);
 }
 
-TEST_F(CachingAllocatorTest, ReservesTwentyMiBForWhatIsBelowTenMiB) {
+TEST_F(CachingAllocatorTest, ReservesTwentyMiBForRequestsBelowTenMiB) {
   const Buffer least = get(kMiB + 1);
   EXPECT_EQ(reserved(), 20 * kMiB);
   const Buffer most = get(10 * kMiB - 512);
@@ -46,14 +46,14 @@ TEST_F(CachingAllocatorTest, ReservesTwentyMiBForWhatIsBelowTenMiB) {
   EXPECT_EQ(reserved(), 40 * kMiB);
 }
 
-TEST_F(CachingAllocatorTest, ReservesFromTenMiBOnWhatIsNeededInStepsOfTwoMiB) {
+TEST_F(CachingAllocatorTest, RoundsRequestsFromTenMiBUpToTwoMiB) {
   const Buffer exact = get(10 * kMiB);
   EXPECT_EQ(reserved(), 10 * kMiB);
   const Buffer more = get(10 * kMiB + 1);
   EXPECT_EQ(reserved(), 22 * kMiB);
 }
 
-TEST_F(CachingAllocatorTest, AlignsTo512BytesAndGivesAViewOfWhatWasAskedFor) {
+TEST_F(CachingAllocatorTest, AlignsTo512BytesAndViewsTheRequestedSize) {
   const Buffer first = get(700);
   const Buffer second = get(700);
   EXPECT_EQ(second.data(), first.data() + 1024);
@@ -62,14 +62,14 @@ TEST_F(CachingAllocatorTest, AlignsTo512BytesAndGivesAViewOfWhatWasAskedFor) {
   EXPECT_EQ(second.view().kind(), StorageKind::device);
 }
 
-TEST_F(CachingAllocatorTest, RefusesNothingAndWhatNoDeviceHas) {
+TEST_F(CachingAllocatorTest, RefusesZeroBytesAndMoreThanTheDeviceHas) {
   EXPECT_EQ(allocator_.allocate(0, *stream_).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(allocator_.allocate(~0ull, *stream_).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(allocator_.allocate(257 * kMiB, *stream_).error().code, ErrorCode::no_capacity);
   EXPECT_EQ(allocator_.statistics().allocations, 0u);
 }
 
-TEST_F(CachingAllocatorTest, TakesTheSmallestBlockThatHoldsIt) {
+TEST_F(CachingAllocatorTest, TakesTheSmallestBlockThatIsLargeEnough) {
   Buffer large = get(64 * kKiB);
   const Buffer wall = get(512);
   Buffer small = get(16 * kKiB);
@@ -80,7 +80,7 @@ TEST_F(CachingAllocatorTest, TakesTheSmallestBlockThatHoldsIt) {
   EXPECT_EQ(get(10 * kKiB).data(), best);
 }
 
-TEST_F(CachingAllocatorTest, TakesOfEqualBlocksTheOneAtTheLowestAddress) {
+TEST_F(CachingAllocatorTest, TakesTheLowestAddressAmongEqualBlocks) {
   Buffer low = get(16 * kKiB);
   const Buffer wall = get(512);
   Buffer high = get(16 * kKiB);
@@ -105,16 +105,16 @@ TEST_F(CachingAllocatorTest, JoinsNeighboursUntilTheSegmentIsWhole) {
   EXPECT_EQ(now.merges, 3u);
 }
 
-TEST_F(CachingAllocatorTest, TellsFragmentation) {
+TEST_F(CachingAllocatorTest, ReportsFragmentation) {
   Buffer low = get(512 * kKiB);
   const Buffer wall = get(512 * kKiB);
   low.reset();
   EXPECT_DOUBLE_EQ(allocator_.statistics().fragmentation(), 1 - 1024.0 / 1536.0);
 }
 
-TEST_F(CachingAllocatorTest, LeavesASmallRestOfALargeBlockWithItsUser) {
+TEST_F(CachingAllocatorTest, DoesNotSplitOffASmallRestOfALargeBlock) {
   const Buffer first = get(9 * kMiB);
-  const Buffer second = get(10 * kMiB);  // a rest of 1 MiB serves no large request
+  const Buffer second = get(10 * kMiB);  // the rest of 1 MiB is too small for a large request
   EXPECT_EQ(allocator_.statistics().allocated_bytes, 20 * kMiB);
   EXPECT_EQ(second.size_bytes(), 10 * kMiB);
 }
@@ -159,7 +159,7 @@ TEST_F(CachingAllocatorTest, KeepsTheMemoryOfStreamsApart) {
   EXPECT_EQ(reserved(), 4 * kMiB);
 }
 
-TEST_F(CachingAllocatorTest, WaitsForRecordedWorkBeforeABlockIsReused) {
+TEST_F(CachingAllocatorTest, WaitsForRecordedWorkBeforeReusingABlock) {
   Buffer first = get(2 * kMiB);
   std::byte* const data = first.data();
   use(*other_);
@@ -209,14 +209,14 @@ TEST_F(CachingAllocatorTest, ReturnsWholeFreeSegmentsOnly) {
   EXPECT_EQ(runtime_.book().live_bytes, 0u);
 }
 
-TEST_F(CachingAllocatorTest, WaitsForAStreamBeforeItsMemoryIsReturned) {
+TEST_F(CachingAllocatorTest, WaitsForAStreamBeforeReturningItsMemory) {
   get(30 * kMiB);
   use(*stream_);
   allocator_.empty_cache().value();
   EXPECT_EQ(SteppedRuntime::steps(*stream_).done, 1u);
 }
 
-TEST_F(CachingAllocatorTest, EmptiesTheCacheAndTriesOnceMoreWhenTheDeviceIsFull) {
+TEST_F(CachingAllocatorTest, EmptiesTheCacheAndRetriesWhenTheDeviceIsFull) {
   get(200 * kMiB);
   get(30 * kMiB, *other_);
   const Buffer needs_all = get(256 * kMiB);
@@ -224,7 +224,7 @@ TEST_F(CachingAllocatorTest, EmptiesTheCacheAndTriesOnceMoreWhenTheDeviceIsFull)
   EXPECT_EQ(allocator_.allocate(512, *stream_).error().code, ErrorCode::no_capacity);
 }
 
-TEST_F(CachingAllocatorTest, ReturnsIdleSegmentsBeforeMoreIsReserved) {
+TEST_F(CachingAllocatorTest, ReturnsIdleSegmentsBeforeReservingMore) {
   get(30 * kMiB);
   EXPECT_EQ(reserved(), 30 * kMiB);
   get(512);
@@ -236,12 +236,12 @@ TEST_F(CachingAllocatorTest, KeepsIdleSegmentsUpToTheLimit) {
   for (const std::uint64_t size_bytes : {10 * kMiB, 12 * kMiB, 14 * kMiB}) {
     (void)frugal.allocate(size_bytes, *stream_).value();
   }
-  // 10 MiB were within the limit when the next was reserved, 22 MiB were not.
+  // When the next segment was reserved, 10 MiB were within the limit; 22 MiB were not.
   EXPECT_EQ(frugal.statistics().reserved_bytes, 26 * kMiB);
   EXPECT_EQ(frugal.statistics().peak_reserved_bytes, 26 * kMiB);
 }
 
-TEST_F(CachingAllocatorTest, GivesAForgottenStreamsMemoryToTheNext) {
+TEST_F(CachingAllocatorTest, GivesAForgottenStreamsMemoryToTheNextStream) {
   get(512);
   allocator_.forget(*stream_);
   stream_.reset();
@@ -252,7 +252,7 @@ TEST_F(CachingAllocatorTest, GivesAForgottenStreamsMemoryToTheNext) {
   EXPECT_EQ(reserved(), 0u);
 }
 
-TEST_F(CachingAllocatorTest, GivesTheMemoryOfAStreamThatItEndsToTheNext) {
+TEST_F(CachingAllocatorTest, GivesAnEndedStreamsMemoryToTheNextStream) {
   get(512);
   use(*stream_);
   allocator_.end_stream(std::move(stream_));
@@ -262,7 +262,7 @@ TEST_F(CachingAllocatorTest, GivesTheMemoryOfAStreamThatItEndsToTheNext) {
   EXPECT_EQ(allocator_.statistics().cache_hits, 1u);
 }
 
-TEST_F(CachingAllocatorTest, KnowsALimitedNumberOfStreams) {
+TEST_F(CachingAllocatorTest, LimitsTheNumberOfStreams) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (std::size_t i = 0; i < CachingAllocator::kMaxStreams; ++i) {
     streams.push_back(runtime_.create_stream(0).value());

@@ -1,4 +1,4 @@
-// With real streams and real bytes: the host runtime's streams are threads that write.
+// Real streams and real bytes: the host runtime's streams are threads that write.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace cairn {
 namespace {
 
-TEST(CachingAllocatorOnHost, DoesNotReuseABlockThatAHeldStreamWillWrite) {
+TEST(CachingAllocatorOnHost, DoesNotReuseABlockWhileAStreamMayWriteIt) {
   const auto runtime = make_host_runtime({}).value();
   const auto own = runtime->create_stream(0).value();
   const auto other = runtime->create_stream(0).value();
@@ -40,7 +40,7 @@ TEST(CachingAllocatorOnHost, DoesNotReuseABlockThatAHeldStreamWillWrite) {
   EXPECT_EQ(allocator.allocate(2 * kMiB, *own).value().data(), data);
 }
 
-TEST(CachingAllocatorOnHost, ReturnsMemoryOnlyWhenTheStreamHasLeftIt) {
+TEST(CachingAllocatorOnHost, ReturnsMemoryOnlyAfterItsStreamsWorkEnds) {
   const auto runtime = make_host_runtime({}).value();
   const auto own = runtime->create_stream(0).value();
   CachingAllocator allocator(*runtime, {});
@@ -48,7 +48,7 @@ TEST(CachingAllocatorOnHost, ReturnsMemoryOnlyWhenTheStreamHasLeftIt) {
 
   auto buffer = allocator.allocate(2 * kMiB, *own).value();
   gate->hold(*own);
-  own->zero(buffer.data(), 2 * kMiB).value();  // would crash if the memory were unmapped by then
+  own->zero(buffer.data(), 2 * kMiB).value();  // crashes if the memory is already unmapped
   buffer.reset();
   std::thread emptier([&] { allocator.empty_cache().value(); });
   EXPECT_FALSE(own->record().value()->ready().value());
@@ -57,8 +57,8 @@ TEST(CachingAllocatorOnHost, ReturnsMemoryOnlyWhenTheStreamHasLeftIt) {
   EXPECT_EQ(allocator.statistics().reserved_bytes, 0u);
 }
 
-// Each thread has a stream, writes its number through it and through a stream of all, frees, and
-// finds its own number wherever it looks while it has the buffer.
+// Each thread writes its number through its own stream and reads it back through a second one.
+// While it has the buffer, it must find only its own number.
 TEST(CachingAllocatorOnHost, ServesManyThreads) {
   constexpr std::uint32_t kThreads = 4;
   constexpr std::uint32_t kRounds = 400;
@@ -107,7 +107,7 @@ TEST(CachingAllocatorOnHost, ServesManyThreads) {
   EXPECT_EQ(end.allocations, served);
 }
 
-TEST(CachingAllocatorOnHost, KeepsWholeMemoryForTheNextOfItsSizeAndClearsIt) {
+TEST(CachingAllocatorOnHost, ReusesAndClearsWholeMemoryOfTheSameSize) {
   const std::unique_ptr<DeviceRuntime> runtime = make_host_runtime({}).value();
   constexpr std::uint64_t kBytes = 12'345;
   CachingAllocator allocator(*runtime, {.idle_limit_bytes = 2 * kBytes});
@@ -127,17 +127,17 @@ TEST(CachingAllocatorOnHost, KeepsWholeMemoryForTheNextOfItsSizeAndClearsIt) {
   EXPECT_EQ(allocator.statistics().cached_bytes, kBytes);
   EXPECT_EQ(allocator.statistics().allocated_bytes, 0u);
   EXPECT_EQ(allocator.statistics().largest_free_bytes, kBytes);
-  // Another size has memory of its own.
+  // Another size gets other memory.
   EXPECT_NE(allocator.allocate_whole(kBytes - 1, false).value().data(), first);
   const Region again = allocator.allocate_whole(kBytes, false).value();
   EXPECT_EQ(again.data(), first);
   for (std::uint64_t i = 0; i < kBytes; ++i) ASSERT_EQ(again.data()[i], std::byte{0}) << i;
   EXPECT_EQ(allocator.statistics().cache_hits, 1u);
   ASSERT_TRUE(allocator.empty_cache());
-  EXPECT_EQ(allocator.statistics().reserved_bytes, kBytes) << "what is in use stays";
+  EXPECT_EQ(allocator.statistics().reserved_bytes, kBytes) << "memory in use stays";
 }
 
-TEST(CachingAllocatorOnHost, KeepsNoWholeMemoryBeyondItsLimit) {
+TEST(CachingAllocatorOnHost, KeepsNoWholeMemoryBeyondTheLimit) {
   const std::unique_ptr<DeviceRuntime> runtime = make_host_runtime({}).value();
   CachingAllocator allocator(*runtime, {.idle_limit_bytes = 10'000});
   { const Region tier = allocator.allocate_whole(10'001, false).value(); }
@@ -148,7 +148,7 @@ TEST(CachingAllocatorOnHost, KeepsNoWholeMemoryBeyondItsLimit) {
   EXPECT_EQ(allocator.statistics().reserved_bytes, 10'000u);
 }
 
-// Whoever mapped it would see the next owner's bytes.
+// A process that mapped it would see the next owner's bytes.
 TEST(CachingAllocatorOnHost, KeepsNoWholeMemoryThatWasShared) {
   const std::unique_ptr<DeviceRuntime> runtime = make_host_runtime({}).value();
   CachingAllocator allocator(*runtime, {.idle_limit_bytes = 1 << 20});
@@ -159,7 +159,7 @@ TEST(CachingAllocatorOnHost, KeepsNoWholeMemoryThatWasShared) {
   EXPECT_EQ(allocator.statistics().reserved_bytes, 0u);
 }
 
-TEST(CachingAllocatorOnHost, EmptiesTheCacheForWholeMemoryAndCountsThatItAskedAgain) {
+TEST(CachingAllocatorOnHost, EmptiesTheCacheForWholeMemoryAndCountsTheRetry) {
   constexpr std::uint64_t kDeviceBytes = 1 << 20;
   const std::unique_ptr<DeviceRuntime> runtime =
       make_host_runtime({.device_bytes = kDeviceBytes}).value();

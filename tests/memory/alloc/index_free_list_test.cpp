@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-TEST(IndexFreeList, GivesEachIndexOnce) {
+TEST(IndexFreeList, PopsEachIndexOnce) {
   IndexFreeList list(3);
   EXPECT_EQ(list.pop(), 0u);
   EXPECT_EQ(list.pop(), 1u);
@@ -18,7 +18,7 @@ TEST(IndexFreeList, GivesEachIndexOnce) {
   EXPECT_EQ(list.pop(), std::nullopt);
 }
 
-TEST(IndexFreeList, GivesTheLatestFirst) {
+TEST(IndexFreeList, PopsTheLatestFirst) {
   IndexFreeList list(3);
   while (list.pop()) {
   }
@@ -31,7 +31,7 @@ TEST(IndexFreeList, GivesTheLatestFirst) {
 
 TEST(IndexFreeList, MayBeEmpty) { EXPECT_EQ(IndexFreeList(0).pop(), std::nullopt); }
 
-TEST(IndexFreeListDeathTest, RefusesAnIndexThatIsFree) {
+TEST(IndexFreeListDeathTest, RefusesToPushAFreeIndex) {
   IndexFreeList list(2);
   const auto index = list.pop();
   list.push(*index);
@@ -40,9 +40,9 @@ TEST(IndexFreeListDeathTest, RefusesAnIndexThatIsFree) {
   EXPECT_DEATH(list.push(2), "another list");
 }
 
-// Few indices and many threads, which put back the first of two before the second: whoever is
-// overtaken between its read of the head and its exchange often finds the same index on top, but
-// another one below. Without the tag that fails within a few of the switches that each run sees.
+// Few indices and many threads; each pushes the first of two indices before the second. A thread
+// that is overtaken between its read of the head and its exchange often finds the same index on
+// top, but another one below. Without the tag, this fails within a few thread switches.
 TEST(IndexFreeList, NeverGivesAnIndexToTwoThreads) {
   constexpr std::uint32_t kThreads = 6;
   constexpr std::uint32_t kCapacity = 4;

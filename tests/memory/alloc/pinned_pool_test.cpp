@@ -22,7 +22,7 @@ using fakes::FaultyRuntime;
 
 class PinnedPoolTest : public testing::Test {
  protected:
-  // Asks, and keeps the answer when it comes.
+  // An asynchronous acquire and its result.
   struct Asked {
     std::optional<Result<PinnedPool::Slot>> answer;
     bool has_slot() const { return answer && answer->has_value(); }
@@ -56,7 +56,7 @@ TEST_F(PinnedPoolTest, KeepsASlotForTheNextUser) {
   EXPECT_EQ(now.largest_free_bytes, kMiB);
 }
 
-TEST_F(PinnedPoolTest, LendsTheSmallestKeptSlotThatIsLargeEnough) {
+TEST_F(PinnedPoolTest, LendsTheSmallestKeptSlotThatFits) {
   {
     const auto large = pool_.acquire(3 * kMiB).value();
     const auto small = pool_.acquire(kMiB).value();
@@ -65,7 +65,7 @@ TEST_F(PinnedPoolTest, LendsTheSmallestKeptSlotThatIsLargeEnough) {
   EXPECT_EQ(slot.view().size_bytes(), kMiB);
 }
 
-TEST_F(PinnedPoolTest, ServesWaitersInTurnWhenSlotsComeBack) {
+TEST_F(PinnedPoolTest, ServesWaitersInOrderWhenSlotsComeBack) {
   auto first = ask(pool_, 4 * kMiB);
   auto second = ask(pool_, 3 * kMiB);
   auto third = ask(pool_, kMiB);
@@ -73,13 +73,13 @@ TEST_F(PinnedPoolTest, ServesWaitersInTurnWhenSlotsComeBack) {
   EXPECT_FALSE(second->has_slot());
   EXPECT_FALSE(third->has_slot());
   first->answer.reset();
-  EXPECT_TRUE(second->has_slot());  // has the slot of 4 MiB
+  EXPECT_TRUE(second->has_slot());  // got the slot of 4 MiB
   EXPECT_FALSE(third->has_slot());
   second->answer.reset();
   EXPECT_TRUE(third->has_slot());
 }
 
-TEST_F(PinnedPoolTest, DoesNotLetSmallRequestsOvertakeALargeOne) {
+TEST_F(PinnedPoolTest, SmallRequestsDoNotOvertakeALargeOne) {
   auto small = ask(pool_, kMiB);
   auto large = ask(pool_, 4 * kMiB);
   auto late = ask(pool_, kMiB);
@@ -88,7 +88,7 @@ TEST_F(PinnedPoolTest, DoesNotLetSmallRequestsOvertakeALargeOne) {
   EXPECT_TRUE(large->has_slot());
 }
 
-TEST_F(PinnedPoolTest, LendsMoreThanTheLimitToOneUserAloneAndDoesNotKeepIt) {
+TEST_F(PinnedPoolTest, LendsBeyondTheLimitToASingleUserAndFreesIt) {
   auto small = ask(pool_, kMiB);
   auto huge = ask(pool_, 9 * kMiB);
   EXPECT_FALSE(huge->has_slot());
@@ -98,7 +98,7 @@ TEST_F(PinnedPoolTest, LendsMoreThanTheLimitToOneUserAloneAndDoesNotKeepIt) {
   EXPECT_EQ(pool_.statistics().reserved_bytes, 0u);
 }
 
-TEST_F(PinnedPoolTest, LendsSeveralBeyondTheLimitWhereToldTo) {
+TEST_F(PinnedPoolTest, LendsMinLentSlotsBeyondTheLimit) {
   PinnedPool pool(runtime_, {.limit_bytes = kMiB, .min_lent = 2});
   auto first = ask(pool, 3 * kMiB);
   auto second = ask(pool, 3 * kMiB);
@@ -112,7 +112,7 @@ TEST_F(PinnedPoolTest, LendsSeveralBeyondTheLimitWhereToldTo) {
   EXPECT_EQ(pool.statistics().reserved_bytes, 0u);
 }
 
-TEST_F(PinnedPoolTest, LetsGoOfSlotsThatAreTooSmall) {
+TEST_F(PinnedPoolTest, FreesSlotsThatAreTooSmall) {
   {
     const auto first = pool_.acquire(2 * kMiB).value();
     const auto second = pool_.acquire(2 * kMiB).value();
@@ -121,7 +121,7 @@ TEST_F(PinnedPoolTest, LetsGoOfSlotsThatAreTooSmall) {
   EXPECT_EQ(pool_.statistics().reserved_bytes, 3 * kMiB);
 }
 
-TEST_F(PinnedPoolTest, RefusesWaitersBeyondTheirNumber) {
+TEST_F(PinnedPoolTest, RefusesWaitersBeyondMaxWaiting) {
   PinnedPool pool(runtime_, {.limit_bytes = kMiB, .max_waiting = 1});
   auto first = ask(pool, kMiB);
   auto second = ask(pool, kMiB);
@@ -132,7 +132,7 @@ TEST_F(PinnedPoolTest, RefusesWaitersBeyondTheirNumber) {
   EXPECT_TRUE(second->has_slot());
 }
 
-TEST_F(PinnedPoolTest, PassesOnTheRuntimesErrorAndServesTheNext) {
+TEST_F(PinnedPoolTest, ReturnsTheRuntimesErrorAndServesTheNext) {
   auto first = ask(pool_, 4 * kMiB);
   auto second = ask(pool_, 5 * kMiB);
   auto third = ask(pool_, kMiB);
@@ -143,7 +143,7 @@ TEST_F(PinnedPoolTest, PassesOnTheRuntimesErrorAndServesTheNext) {
   EXPECT_TRUE(third->has_slot());
 }
 
-// Calls `meanwhile` once while it makes memory.
+// Calls `meanwhile` once during an allocation.
 class SlowRuntime final : public FaultyRuntime {
  public:
   using FaultyRuntime::FaultyRuntime;
@@ -154,9 +154,9 @@ class SlowRuntime final : public FaultyRuntime {
   std::function<void()> meanwhile;
 };
 
-// An engine ended with its last transfer while the disk's thread, which had asked for memory of
-// that transfer, still looked whom else to serve.
-TEST_F(PinnedPoolTest, IsNotTouchedAfterTheAnswerToItsLastUser) {
+// A transfer scheduler was destroyed in the callback of its last transfer, while the disk's thread
+// was still looking for the next waiter in the pool.
+TEST_F(PinnedPoolTest, MayBeDestroyedInTheLastCallback) {
   SlowRuntime runtime(make_host_runtime({}).value());
   auto pool = std::make_unique<PinnedPool>(runtime, PinnedPool::Options{.limit_bytes = 4 * kMiB});
   bool another_had_it = false;
@@ -173,7 +173,7 @@ TEST_F(PinnedPoolTest, IsNotTouchedAfterTheAnswerToItsLastUser) {
   EXPECT_EQ(pool, nullptr);
 }
 
-TEST_F(PinnedPoolTest, LendsSystemMemoryOnceADeviceIsLost) {
+TEST_F(PinnedPoolTest, LendsSystemMemoryAfterADeviceIsLost) {
   runtime_.lose("device 0 is lost");
   runtime_.fail_nth(Fault::allocate, 1);
   const auto slot = pool_.acquire(kMiB).value();
@@ -181,7 +181,7 @@ TEST_F(PinnedPoolTest, LendsSystemMemoryOnceADeviceIsLost) {
   EXPECT_GE(slot.view().size_bytes(), kMiB);
 }
 
-TEST_F(PinnedPoolTest, SurvivesTheFailureOfAnySingleAllocation) {
+TEST_F(PinnedPoolTest, SurvivesAFailureOfAnySingleAllocation) {
   for (std::uint64_t n = 1;; ++n) {
     SCOPED_TRACE("allocation " + std::to_string(n));
     FaultyRuntime runtime(make_host_runtime({}).value());
@@ -201,7 +201,7 @@ TEST_F(PinnedPoolTest, SurvivesTheFailureOfAnySingleAllocation) {
   }
 }
 
-TEST_F(PinnedPoolTest, ServesThreadsThatWait) {
+TEST_F(PinnedPoolTest, ServesWaitingThreads) {
   std::atomic<std::uint32_t> served{0};
   std::atomic<std::uint64_t> lent_bytes{0};
   std::atomic<bool> beyond{false};

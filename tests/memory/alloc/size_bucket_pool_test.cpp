@@ -24,7 +24,7 @@ class SizeBucketPoolTest : public testing::Test {
       SizeBucketPool::create({.buffers = {2, 2, 2, 2, 2}}).value();
 };
 
-TEST_F(SizeBucketPoolTest, ServesEachSizeFromTheSmallestBucketThatHoldsIt) {
+TEST_F(SizeBucketPoolTest, ServesEachSizeFromTheSmallestBucketThatFits) {
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> expected = {
       {1, 256}, {256, 256}, {257, 1024}, {4096, 4096}, {4097, 16384}, {65536, 65536}};
   for (const auto& [asked_bytes, got_bytes] : expected) {
@@ -35,12 +35,12 @@ TEST_F(SizeBucketPoolTest, ServesEachSizeFromTheSmallestBucketThatHoldsIt) {
   }
 }
 
-TEST_F(SizeBucketPoolTest, RefusesNothingAndMoreThanTheLargest) {
+TEST_F(SizeBucketPoolTest, RefusesZeroBytesAndMoreThanTheLargestBucket) {
   EXPECT_EQ(pool_->acquire(0).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(pool_->acquire(65537).error().code, ErrorCode::out_of_range);
 }
 
-TEST_F(SizeBucketPoolTest, TakesABufferHomeAndGivesItOutAgain) {
+TEST_F(SizeBucketPoolTest, ReusesAReturnedBuffer) {
   std::byte* first = nullptr;
   {
     const auto buffer = get(100);
@@ -52,7 +52,7 @@ TEST_F(SizeBucketPoolTest, TakesABufferHomeAndGivesItOutAgain) {
   EXPECT_EQ(bucket(0).hits, 2u);
 }
 
-TEST_F(SizeBucketPoolTest, HelpsOutWithALargerBuffer) {
+TEST_F(SizeBucketPoolTest, LendsALargerBufferIfABucketIsEmpty) {
   const auto first = get(256);
   const auto second = get(256);
   const auto third = get(256);
@@ -66,14 +66,14 @@ TEST_F(SizeBucketPoolTest, HelpsOutWithALargerBuffer) {
   EXPECT_EQ(now.cache_misses, 1u);
 }
 
-TEST_F(SizeBucketPoolTest, SaysWhenNothingLargeEnoughIsLeft) {
+TEST_F(SizeBucketPoolTest, ReportsNoCapacityWhenNoLargerBufferIsFree) {
   const auto first = get(65536);
   const auto second = get(65536);
   EXPECT_EQ(pool_->acquire(20000).error().code, ErrorCode::no_capacity);
   EXPECT_TRUE(pool_->acquire(16384).has_value());
 }
 
-TEST_F(SizeBucketPoolTest, KeepsTheBytesThroughAnUpgradeAndADowngrade) {
+TEST_F(SizeBucketPoolTest, UpgradeAndDowngradeKeepTheBytes) {
   auto buffer = get(200);
   std::memset(buffer.data(), 7, 200);
   buffer.upgrade(5000).value();
@@ -89,7 +89,7 @@ TEST_F(SizeBucketPoolTest, KeepsTheBytesThroughAnUpgradeAndADowngrade) {
   EXPECT_EQ(pool_->statistics().allocated_bytes, 256u);
 }
 
-TEST_F(SizeBucketPoolTest, UpgradesInPlaceWhereThereIsRoom) {
+TEST_F(SizeBucketPoolTest, UpgradesInPlaceWithinTheCapacity) {
   auto buffer = get(100);
   std::byte* const data = buffer.data();
   buffer.upgrade(256).value();
@@ -97,7 +97,7 @@ TEST_F(SizeBucketPoolTest, UpgradesInPlaceWhereThereIsRoom) {
   EXPECT_EQ(buffer.size_bytes(), 256u);
 }
 
-TEST_F(SizeBucketPoolTest, LeavesABufferAsItIsWhereAnUpgradeFails) {
+TEST_F(SizeBucketPoolTest, FailedUpgradeLeavesTheBufferUnchanged) {
   auto buffer = get(100);
   std::byte* const data = buffer.data();
   EXPECT_EQ(buffer.upgrade(70'000).error().code, ErrorCode::out_of_range);
@@ -108,7 +108,7 @@ TEST_F(SizeBucketPoolTest, LeavesABufferAsItIsWhereAnUpgradeFails) {
   EXPECT_EQ(buffer.size_bytes(), 100u);
 }
 
-TEST_F(SizeBucketPoolTest, StaysWhereItIsWhenNoSmallerBufferIsFree) {
+TEST_F(SizeBucketPoolTest, DowngradeKeepsTheBufferIfNoSmallerOneIsFree) {
   const auto first = get(256);
   const auto second = get(256);
   auto buffer = get(1000);
@@ -118,7 +118,7 @@ TEST_F(SizeBucketPoolTest, StaysWhereItIsWhenNoSmallerBufferIsFree) {
   EXPECT_EQ(bucket(0).downgrades, 0u);
 }
 
-TEST_F(SizeBucketPoolTest, TellsBytes) {
+TEST_F(SizeBucketPoolTest, ReportsBytes) {
   const std::uint64_t total = 2 * (256 + 1024 + 4096 + 16384 + 65536);
   {
     const auto first = get(1000);
@@ -134,7 +134,7 @@ TEST_F(SizeBucketPoolTest, TellsBytes) {
   EXPECT_EQ(pool_->statistics().frees, 2u);
 }
 
-TEST_F(SizeBucketPoolTest, ServesManyThreadsWithoutSharing) {
+TEST_F(SizeBucketPoolTest, NeverSharesABufferBetweenThreads) {
   const auto pool = SizeBucketPool::create({.buffers = {3, 2, 2, 1, 1}}).value();
   std::atomic<std::uint32_t> wrong{0};
   std::vector<std::thread> threads;

@@ -20,7 +20,7 @@ class SlabPoolTest : public testing::Test {
   SlabPool pool_{&Region::system, {.limit_bytes = 16 * kMiB}};
 };
 
-TEST_F(SlabPoolTest, HasFourClassesADoubling) {
+TEST_F(SlabPoolTest, HasFourSizeClassesPerDoubling) {
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> expected = {
       {1, 256},
       {256, 256},
@@ -42,7 +42,7 @@ TEST_F(SlabPoolTest, HasFourClassesADoubling) {
   }
 }
 
-TEST_F(SlabPoolTest, WastesAFifthOfAnObjectAtMost) {
+TEST_F(SlabPoolTest, WastesAtMostAFifthOfAnObject) {
   for (std::uint64_t size_bytes = 257; size_bytes < 4 * kMiB; size_bytes += size_bytes / 50 + 1) {
     const std::uint64_t class_bytes = SlabPool::class_bytes(size_bytes);
     ASSERT_GE(class_bytes, size_bytes);
@@ -63,12 +63,12 @@ TEST_F(SlabPoolTest, ServesFromASlabUntilItIsFull) {
   EXPECT_EQ(get(64 * kKiB).data(), freed);
 }
 
-TEST_F(SlabPoolTest, RefusesNothingAndMoreThanTheLargest) {
+TEST_F(SlabPoolTest, RefusesZeroBytesAndMoreThanTheLargest) {
   EXPECT_EQ(pool_.allocate(0).error().code, ErrorCode::out_of_range);
   EXPECT_EQ(pool_.allocate(SlabPool::kMaxBytes + 1).error().code, ErrorCode::out_of_range);
 }
 
-TEST_F(SlabPoolTest, GivesAnObjectThatIsLargerThanASlabOneOfItsOwn) {
+TEST_F(SlabPoolTest, GivesAnObjectLargerThanASlabItsOwnSlab) {
   { const auto large = get(9 * kMiB); }
   EXPECT_EQ(pool_.statistics().reserved_bytes, 10 * kMiB);
   EXPECT_EQ(get(10 * kMiB).capacity_bytes(), 10 * kMiB);
@@ -76,7 +76,7 @@ TEST_F(SlabPoolTest, GivesAnObjectThatIsLargerThanASlabOneOfItsOwn) {
   EXPECT_EQ(pool_.allocate(17 * kMiB).error().code, ErrorCode::no_capacity);
 }
 
-TEST_F(SlabPoolTest, GivesUnusedSlabsBack) {
+TEST_F(SlabPoolTest, TrimReturnsUnusedSlabs) {
   get(1000);
   const auto in_use = get(100'000);
   const std::uint64_t of_used = 8 * in_use.capacity_bytes();
@@ -86,21 +86,21 @@ TEST_F(SlabPoolTest, GivesUnusedSlabsBack) {
   EXPECT_EQ(pool_.statistics().cached_bytes, of_used - in_use.capacity_bytes());
 }
 
-TEST_F(SlabPoolTest, MakesRoomFromOtherClassesAtTheLimit) {
-  get(4 * kMiB);  // a slab of 8 MiB, unused at once
+TEST_F(SlabPoolTest, FreesOtherClassesSlabsAtTheLimit) {
+  get(4 * kMiB);  // a slab of 8 MiB, unused again
   get(2 * kMiB);  // another
   const auto needs_room = get(3 * kMiB);
   EXPECT_EQ(pool_.statistics().reserved_bytes, 8 * kMiB);
 }
 
-TEST_F(SlabPoolTest, SaysWhenTheLimitIsReached) {
+TEST_F(SlabPoolTest, ReportsNoCapacityAtTheLimit) {
   const auto first = get(4 * kMiB);
   const auto second = get(2 * kMiB);
   EXPECT_EQ(pool_.allocate(100).error().code, ErrorCode::no_capacity);
   EXPECT_TRUE(pool_.allocate(2 * kMiB).has_value());
 }
 
-TEST(SlabPool, PassesOnTheErrorOfItsSource) {
+TEST(SlabPool, ReturnsTheErrorOfItsSource) {
   SlabPool pool(
       [](std::uint64_t) -> Result<Region> {
         return Error{ErrorCode::device_error, ""};
@@ -171,7 +171,7 @@ class AllocationScopeTest : public SlabPoolTest {
   AllocationScope scope_{pool_, kMiB};
 };
 
-TEST_F(AllocationScopeTest, ReturnsEverythingAtItsEnd) {
+TEST_F(AllocationScopeTest, DestructorReturnsEverything) {
   {
     AllocationScope scope(pool_, kMiB);
     scope.allocate(1000).value();
@@ -194,13 +194,13 @@ TEST_F(AllocationScopeTest, TracksCurrentAndPeak) {
   EXPECT_EQ(pool_.statistics().allocated_bytes, 0u);
 }
 
-TEST_F(AllocationScopeTest, ServesFromWhatIsPreallocated) {
+TEST_F(AllocationScopeTest, ServesFromPreallocatedBuffers) {
   scope_.preallocate({.size_bytes = 1024, .count = 2}).value();
   scope_.preallocate({.size_bytes = 4096, .count = 1}).value();
   const std::uint64_t before = pool_.statistics().allocations;
   EXPECT_EQ(scope_.current_bytes(), 0u);
   scope_.allocate(500).value();
-  EXPECT_EQ(scope_.current_bytes(), 1024u);  // the smallest that holds it
+  EXPECT_EQ(scope_.current_bytes(), 1024u);  // the smallest that fits
   scope_.allocate(1024).value();
   scope_.allocate(3000).value();
   EXPECT_EQ(pool_.statistics().allocations, before);
@@ -208,7 +208,7 @@ TEST_F(AllocationScopeTest, ServesFromWhatIsPreallocated) {
   EXPECT_EQ(pool_.statistics().allocations, before + 1);
 }
 
-TEST_F(AllocationScopeTest, GivesRoomForObjectsOfAType) {
+TEST_F(AllocationScopeTest, AllocatesObjectsOfAType) {
   const std::span<std::uint32_t> numbers = scope_.allocate<std::uint32_t>(1000).value();
   EXPECT_EQ(numbers.size(), 1000u);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(numbers.data()) % SlabPool::kAlignment, 0u);
@@ -224,7 +224,7 @@ TEST_F(AllocationScopeTest, RefusesMoreObjectsThanCanBeCounted) {
   EXPECT_EQ(pool_.statistics().typed_allocations, 0u);
 }
 
-TEST_F(AllocationScopeTest, UsesReleasedBuffersAgain) {
+TEST_F(AllocationScopeTest, ReusesReleasedBuffers) {
   const auto first = scope_.allocate(1000).value();
   scope_.release(first);
   EXPECT_EQ(scope_.allocate(900).value().data(), first.data());

@@ -12,31 +12,31 @@
 
 namespace cairn::fakes {
 
-// How far a stream has got. Its work are numbers: the n-th thing issued is done when `done` is n.
+// The progress of a stream. Its work is numbered: the n-th operation is done when `done` is n.
 struct StreamSteps {
   std::uint64_t issued = 0;
   std::uint64_t done = 0;
 };
 
-// A runtime of one device whose memory is addresses without anything behind them, and whose streams
-// work when the test says so, or when somebody waits for them. Not thread-safe.
+// A runtime with one device. Its memory is only addresses, with no bytes behind them. Its streams
+// advance when the test advances them or waits for them. Not thread-safe.
 class SteppedRuntime final : public DeviceRuntime {
  public:
   explicit SteppedRuntime(std::uint64_t device_bytes) : book_(std::make_shared<Book>()) {
     book_->free_bytes = device_bytes;
   }
 
-  // What is allocated, by address.
+  // The allocated ranges, by address.
   struct Book {
     std::uint64_t free_bytes = 0;
     std::uint64_t live_bytes = 0;
-    // Never used twice, so that a test can tell a new segment from an old one.
+    // Never reused, so that a test can tell a new segment from an old one.
     std::uintptr_t next_address = 1ull << 40;
     std::map<std::byte*, std::uint64_t> live;                // first byte, size
     std::vector<std::pair<std::byte*, std::uint64_t>> gone;  // freed, for the test to take
   };
   Book& book() { return *book_; }
-  // The steps of a stream of this runtime.
+  // REQUIRES: a stream of this runtime.
   static StreamSteps& steps(Stream& stream);
 
   std::string_view name() const override { return "stepped"; }
