@@ -10,8 +10,8 @@
 #include "tests/e2e/support/served_test.hpp"
 #include "tests/e2e/support/unix_server.hpp"
 
-// Engines that register memory, and blocks that go there and come from there: this test is the
-// engine.
+// Engines register memory as agents; blocks are loaded into it and stored from it. The test plays
+// the engine.
 namespace cairn::e2e {
 namespace {
 
@@ -24,7 +24,7 @@ constexpr std::uint64_t kLayerBytes = kBlocks * kOuter * kRegionBytes;
 constexpr std::uint64_t kLayerStrideBytes = (kLayerBytes + 511) / 512 * 512;
 constexpr std::uint64_t kMemoryBytes = kLayers * kLayerStrideBytes;
 
-// The memory of an engine, layer by layer.
+// An engine's memory, layer by layer.
 class EngineMemory {
  public:
   explicit EngineMemory(FileDescriptor file, std::uint64_t size_bytes = kMemoryBytes)
@@ -52,7 +52,7 @@ class EngineMemory {
   PassedFiles files() const { return {file_}; }
   void cut_off() const { ASSERT_EQ(::ftruncate(file_->get(), 0), 0); }
 
-  // In canonical order; where pieces of a block lie, as block_dim says.
+  // Reads a block in canonical order. `block_first`: the agent's block_dim is `first`.
   std::string read(std::uint64_t block, bool block_first) const {
     std::string bytes;
     each_piece(block, block_first, [&](char* piece) { bytes.append(piece, kRegionBytes); });
@@ -107,7 +107,7 @@ json passed(const std::string& block_dim = "first") {
   return agent_body({{"descriptor", 0}}, block_dim);
 }
 
-// A server with a Unix socket and a folder of files that agents may be in.
+// A server with a Unix socket and a folder whose files agents may register.
 class AgentsTest : public testing::Test {
  protected:
   std::filesystem::path imports() const { return imports_.path(); }
@@ -119,7 +119,7 @@ class AgentsTest : public testing::Test {
     return rest_.post(cache_.path("/" + verb),
                       {{"keys", keys}, {"agent", agent}, {"blocks", blocks}, {"wait_ms", 60'000}});
   }
-  // Nothing of any agent's holds a block or a slot.
+  // Waits until no agent holds a block or a slot.
   void expect_at_rest() {
     EXPECT_TRUE(eventually([&] {
       const auto counts = cache_.counts();
@@ -135,7 +135,7 @@ class AgentsTest : public testing::Test {
   TestCache cache_{rest_, Shape{.device = 4, .pinned = 8, .disk = 8}};
 };
 
-TEST_F(AgentsTest, AreLoadedFromWhicheverTierAndInEitherOrder) {
+TEST_F(AgentsTest, LoadsFromEveryTierInEitherBlockOrder) {
   for (const std::string dim : {"first", "second"}) {
     SCOPED_TRACE(dim);
     const EngineMemory memory(EngineMemory::sealed());
@@ -164,13 +164,14 @@ TEST_F(AgentsTest, AreLoadedFromWhicheverTierAndInEitherOrder) {
     EXPECT_EQ(memory.read(4, dim == "first"), block(1));
     EXPECT_EQ(memory.read(0, dim == "first"), block(2));
     EXPECT_EQ(memory.read(2, dim == "first"), block(3));
-    EXPECT_EQ(memory.read(1, dim == "first"), std::string(kBlockBytes, '\0')) << "nobody's";
+    EXPECT_EQ(memory.read(1, dim == "first"), std::string(kBlockBytes, '\0'))
+        << "no load wrote here";
     expect_at_rest();
     ASSERT_THAT(rest_.del("/v1/agents/engine"), has_status(204));
   }
 }
 
-TEST_F(AgentsTest, AreStoredFromIntoATierAndCommitted) {
+TEST_F(AgentsTest, StoresIntoEveryTierAndCommits) {
   for (const std::string tier : {"device", "pinned", "disk"}) {
     SCOPED_TRACE(tier);
     rest_.post(cache_.path("/clear"));
@@ -186,7 +187,7 @@ TEST_F(AgentsTest, AreStoredFromIntoATierAndCommitted) {
     ASSERT_THAT(stored, has_status(200));
     EXPECT_EQ(stored.document().at("state"), "done") << stored.body;
     EXPECT_EQ(stored.document().at("blocks_done"), 4);
-    EXPECT_EQ(stored.document().at("bytes"), 3 * kBlockBytes) << "one was there";
+    EXPECT_EQ(stored.document().at("bytes"), 3 * kBlockBytes) << "one existed already";
     EXPECT_EQ(cache_.expect_intact(1), tier);
     EXPECT_EQ(cache_.expect_intact(3), "pinned");
     EXPECT_EQ(cache_.match(keys(1, 4), 0).at("matched"), 4);
@@ -196,7 +197,7 @@ TEST_F(AgentsTest, AreStoredFromIntoATierAndCommitted) {
   }
 }
 
-TEST_F(AgentsTest, MayLieInAFileOfAnAllowedFolder) {
+TEST_F(AgentsTest, RegistersAFileInAnAllowedFolder) {
   const EngineMemory memory(EngineMemory::at(imports() / "kv"));
   const json body = by_path("kv");
   const Reply made = rest_.put("/v1/agents/engine", body);
@@ -212,7 +213,7 @@ TEST_F(AgentsTest, MayLieInAFileOfAnAllowedFolder) {
   other["num_blocks"] = kBlocks - 1;
   EXPECT_THAT(rest_.put("/v1/agents/engine", other), is_problem(409, "agent_exists"));
   EXPECT_THAT(rest_.put("/v1/agents/second", body), is_problem(409, "state_conflict"))
-      << "another agent lies in these bytes";
+      << "another agent has these bytes";
   const json listed = rest_.get("/v1/agents").document().at("agents");
   ASSERT_THAT(listed, SizeIs(1));
   EXPECT_EQ(listed[0].at("name"), "engine");
@@ -224,7 +225,7 @@ TEST_F(AgentsTest, MayLieInAFileOfAnAllowedFolder) {
   EXPECT_THAT(rest_.put("/v1/agents/second", body), has_status(201));
 }
 
-TEST_F(AgentsTest, ByPathEndWithTheirLease) {
+TEST_F(AgentsTest, LeaseEndRemovesAnAgentRegisteredByPath) {
   const EngineMemory memory(EngineMemory::at(imports() / "kv"));
   json body = by_path("kv");
   body["lease_ms"] = 1;
@@ -232,7 +233,7 @@ TEST_F(AgentsTest, ByPathEndWithTheirLease) {
   EXPECT_TRUE(eventually([&] { return rest_.get("/v1/agents/engine").status == 404; }));
 }
 
-TEST_F(AgentsTest, OfOpenFilesEndWithTheirConnection) {
+TEST_F(AgentsTest, ConnectionEndRemovesAnAgentOfOpenFiles) {
   const EngineMemory memory(EngineMemory::sealed());
   {
     Rest engine(client::Endpoint::parse("unix:" + served_.socket()).value());
@@ -240,13 +241,13 @@ TEST_F(AgentsTest, OfOpenFilesEndWithTheirConnection) {
     EXPECT_THAT(rest_.get("/v1/agents/engine"), has_status(200));
   }
   EXPECT_TRUE(eventually([&] { return rest_.get("/v1/agents/engine").status == 404; }));
-  // Its name is free first, then its bytes.
+  // The name becomes free before the bytes do.
   EXPECT_TRUE(eventually(
       [&] { return rest_.put("/v1/agents/engine", passed(), memory.files()).status == 201; }));
 }
 
-// As an engine that is killed while it waits for another rank, for a minute at a time.
-TEST_F(AgentsTest, OfOpenFilesEndWithAClientThatGoesWhileItsRequestsWait) {
+// Like an engine that is killed while it waits a minute for another rank.
+TEST_F(AgentsTest, ClientLossRemovesItsAgentWhileRequestsWait) {
   ASSERT_TRUE(rest_.post("/v1/groups", {{"name", "g"}, {"rank", 0}, {"world_size", 2}}).ok());
   const Reply receiving =
       rest_.post("/v1/groups/g/recv", {{"cache", cache_.name()}, {"keys", {key(1)}}, {"peer", 1}});
@@ -270,8 +271,8 @@ TEST_F(AgentsTest, OfOpenFilesEndWithAClientThatGoesWhileItsRequestsWait) {
   EXPECT_TRUE(eventually([&] { return rest_.get("/v1/agents/engine").status == 404; }));
 }
 
-// A file that is cut off under a copy would end the server by SIGBUS.
-TEST_F(AgentsTest, ThatCutTheirFileOffFailAndHarmNobody) {
+// Otherwise a file that is truncated during a copy kills the server with SIGBUS.
+TEST_F(AgentsTest, TruncatedFileFailsItsCopiesOnly) {
   for (const std::string verb : {"load", "store"}) {
     SCOPED_TRACE(verb);
     rest_.post(cache_.path("/clear"));
@@ -295,7 +296,7 @@ TEST_F(AgentsTest, ThatCutTheirFileOffFailAndHarmNobody) {
   }
 }
 
-TEST_F(AgentsTest, ThatAreWrongAreRefusedByName) {
+TEST_F(AgentsTest, RefusesWrongRegistrationsByName) {
   const EngineMemory memory(EngineMemory::sealed());
   const auto put = [&](const json& body, PassedFiles files) {
     return rest_.put("/v1/agents/engine", body, std::move(files));
@@ -368,12 +369,12 @@ TEST_F(AgentsTest, ThatAreWrongAreRefusedByName) {
   refused(by_path("link"), 422, "impossible", "no regular file");
   EXPECT_THAT(put(passed(), EngineMemory(EngineMemory::sealed(F_SEAL_GROW)).files()),
               is_problem(422, "impossible"))
-      << "it could be cut off";
+      << "the file could be truncated";
   EXPECT_THAT(put(passed(), {}), is_problem(422, "impossible"));
   EXPECT_THAT(rest_.put("/v1/agents/a%20b", passed(), memory.files()), is_problem(400));
 }
 
-TEST_F(AgentsTest, RefuseCopiesThatCannotBe) {
+TEST_F(AgentsTest, RefusesImpossibleCopies) {
   const EngineMemory memory(EngineMemory::sealed());
   ASSERT_THAT(rest_.put("/v1/agents/engine", passed(), memory.files()), has_status(201));
   cache_.store(1);
@@ -407,7 +408,7 @@ TEST_F(AgentsTest, RefuseCopiesThatCannotBe) {
   EXPECT_EQ(cache_.counts(), before);
 }
 
-TEST_F(AgentsTest, StoreTheFirstThatFindRoomAndNameTheOthers) {
+TEST_F(AgentsTest, StoresTheBlocksThatFitAndNamesTheRest) {
   const EngineMemory memory(EngineMemory::sealed());
   ASSERT_THAT(rest_.put("/v1/agents/engine", passed(), memory.files()), has_status(201));
   TestCache small(rest_, Shape{.pinned = 2});

@@ -9,7 +9,8 @@ using testing::StartsWith;
 
 class BadClientTest : public UnharmedTest {
  protected:
-  // Time-outs that a test can wait for; an honest client of these tests is a hundred times faster.
+  // Short timeouts, so that a test can wait for them. An honest client here is a hundred times
+  // faster.
   static void SetUpTestSuite() {
     start({"--header-timeout-ms", "500", "--body-timeout-ms", "500"});
   }
@@ -20,7 +21,7 @@ class BadClientTest : public UnharmedTest {
         method, target,
         {"Content-Type: application/octet-stream", "Content-Length: " + std::to_string(bytes)});
   }
-  // How many blocks of a tier somebody is filling.
+  // Waits until this many slots of a tier are being filled.
   bool filling(const std::string& tier, int count) {
     return eventually([&] { return cache_.count(tier, "allocated") == count; });
   }
@@ -33,7 +34,7 @@ class CutUploadTest : public BadClientTest, public testing::WithParamInterface<c
 INSTANTIATE_TEST_SUITE_P(Tiers, CutUploadTest, testing::ValuesIn(kTierNames),
                          [](const auto& tier) { return std::string(tier.param); });
 
-TEST_P(CutUploadTest, OfAKeyLeavesNothingBehind) {
+TEST_P(CutUploadTest, CutKeyUploadLeavesNothingBehind) {
   {
     RawConnection client(server().endpoint());
     client.send(
@@ -48,7 +49,7 @@ TEST_P(CutUploadTest, OfAKeyLeavesNothingBehind) {
   keep();
 }
 
-TEST_P(CutUploadTest, OfASlotLeavesTheSlotToItsLease) {
+TEST_P(CutUploadTest, CutSlotUploadLeavesTheSlotToItsLease) {
   const json allocation = cache_.allocate(1, GetParam());
   const json& handle = allocation.at("blocks").at(0);
   keep();
@@ -58,7 +59,7 @@ TEST_P(CutUploadTest, OfASlotLeavesTheSlotToItsLease) {
     client.send(block(8).substr(0, kBlockBytes - 1));
   }
   expect_unharmed();
-  // What the client that vanished was writing does not stand in the way of the next one.
+  // The vanished client's write does not block the next one.
   EXPECT_TRUE(eventually([&] {
     return rest_.put_bytes(cache_.data_path(handle, allocation.at("lease")), block(9)).ok();
   }));
@@ -71,8 +72,8 @@ TEST_P(CutUploadTest, OfASlotLeavesTheSlotToItsLease) {
   keep();
 }
 
-// The slot's bytes were those of both clients.
-TEST_P(CutUploadTest, OfASlotThatWasWrittenIsNotPublished) {
+// The slot may hold bytes of both uploads.
+TEST_P(CutUploadTest, CutSlotRewriteIsNotPublished) {
   const json allocation = cache_.allocate(1, GetParam());
   const json& handle = allocation.at("blocks").at(0);
   const std::string data_path = cache_.data_path(handle, allocation.at("lease"));
@@ -91,7 +92,7 @@ TEST_P(CutUploadTest, OfASlotThatWasWrittenIsNotPublished) {
     reply = commit(8);
     return reply.body.find("is being written") == std::string::npos;
   }));
-  int published = 8;  // where none of the cut upload's bytes came into the slot
+  int published = 8;  // if none of the cut upload's bytes reached the slot
   if (!reply.ok()) {
     EXPECT_THAT(reply, is_problem(409, "state_conflict"));
     published = 9;
@@ -103,7 +104,7 @@ TEST_P(CutUploadTest, OfASlotThatWasWrittenIsNotPublished) {
   keep();
 }
 
-TEST_F(BadClientTest, CutInAWriteOfManyLeavesNothingBehind) {
+TEST_F(BadClientTest, CutBatchWriteLeavesNothingBehind) {
   const std::string body = write_of_three();
   const std::size_t header = body.size() - 3 * kBlockBytes;
   for (const std::size_t sent : {std::size_t{0}, std::size_t{2}, header - 1, header, header + 1,
@@ -121,7 +122,7 @@ TEST_F(BadClientTest, CutInAWriteOfManyLeavesNothingBehind) {
   }
 }
 
-TEST_F(BadClientTest, GoneInTheMiddleOfAnAnswerLeavesNothingPinned) {
+TEST_F(BadClientTest, LeavingDuringAResponseLeavesNothingPinned) {
   for (int i = 0; i < 20; ++i) {
     RawConnection client(server().endpoint());
     for (int n = 1; n <= 3; ++n) {
@@ -136,7 +137,7 @@ TEST_F(BadClientTest, GoneInTheMiddleOfAnAnswerLeavesNothingPinned) {
   expect_unharmed();
 }
 
-TEST_F(BadClientTest, GoneBeforeItsMatchIsAnsweredIsForgottenWithItsLease) {
+TEST_F(BadClientTest, LeaseOfAVanishedClientExpires) {
   const std::string body = json{{"keys", keys(1, 3)}, {"lease_ms", 300}}.dump();
   {
     RawConnection client(server().endpoint());
@@ -148,7 +149,7 @@ TEST_F(BadClientTest, GoneBeforeItsMatchIsAnsweredIsForgottenWithItsLease) {
   EXPECT_TRUE(eventually([&] { return cache_.metric("cairn_lease_expirations_total") == 1; }));
 }
 
-TEST_F(BadClientTest, SlowWithItsBodyIsCutAndLeavesNothingBehind) {
+TEST_F(BadClientTest, SlowBodyTimesOutAndLeavesNothingBehind) {
   RawConnection client(server().endpoint());
   client.send(upload_head("PUT", cache_.key_path(9), kBlockBytes));
   client.send(block(9).substr(0, 100));
@@ -160,7 +161,7 @@ TEST_F(BadClientTest, SlowWithItsBodyIsCutAndLeavesNothingBehind) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
-TEST_F(BadClientTest, SlowWithItsHeadIsCut) {
+TEST_F(BadClientTest, SlowHeadTimesOut) {
   RawConnection client(server().endpoint());
   client.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nHo");
   const std::string answer = client.receive_to_end();
@@ -169,7 +170,7 @@ TEST_F(BadClientTest, SlowWithItsHeadIsCut) {
   }
 }
 
-TEST_F(BadClientTest, SlowButSteadyIsServed) {
+TEST_F(BadClientTest, SlowSteadyClientIsServed) {
   RawConnection client(server().endpoint());
   client.send(upload_head("PUT", cache_.key_path(9), kBlockBytes));
   for (char byte : block(9)) ASSERT_TRUE(client.send({&byte, 1}));
@@ -178,7 +179,7 @@ TEST_F(BadClientTest, SlowButSteadyIsServed) {
   keep();
 }
 
-TEST_F(BadClientTest, ThatSpeaksNoHttpIsRefused) {
+TEST_F(BadClientTest, NonHttpClientIsRefused) {
   for (const std::string& text :
        {std::string("\x16\x03\x01\x02\x01\x01", 6), std::string("hello\r\n\r\n"),
         std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
@@ -201,7 +202,7 @@ TEST_F(BadClientTest, ThatSpeaksNoHttpIsRefused) {
   }
 }
 
-TEST_F(BadClientTest, IsNotSmuggledARequestInABodyOfTwoLengths) {
+TEST_F(BadClientTest, RefusesABodyWithTwoLengths) {
   RawConnection client(server().endpoint());
   client.send(head_text("POST", cache_.path("/clear"),
                         {"Content-Length: 4", "Transfer-Encoding: chunked"}) +
@@ -236,7 +237,7 @@ TEST_F(BadClientTest, TakesAChunkedBody) {
   EXPECT_EQ(reply.document().at("matched"), 1);
 }
 
-TEST_F(BadClientTest, IsAskedForALengthWhereItSendsBlocksInChunks) {
+TEST_F(BadClientTest, ChunkedBlockUploadNeedsALength) {
   const json held = cache_.allocate(1, "device");
   const std::pair<const char*, std::string> uploads[] = {
       {"PUT", cache_.key_path(9)},
@@ -256,7 +257,7 @@ TEST_F(BadClientTest, IsAskedForALengthWhereItSendsBlocksInChunks) {
   keep();
 }
 
-TEST_F(BadClientTest, IsToldToGoOnBeforeItSendsABody) {
+TEST_F(BadClientTest, ServerSendsContinueBeforeTheBody) {
   RawConnection client(server().endpoint());
   std::string head = upload_head("PUT", cache_.key_path(9), kBlockBytes);
   head.insert(head.size() - 2, "Expect: 100-continue\r\n");

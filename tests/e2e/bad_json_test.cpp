@@ -1,6 +1,6 @@
 #include "tests/e2e/support/unharmed_test.hpp"
 
-// Bodies that are no JSON, break the schema or name what is not there.
+// Bodies that are not JSON, break the schema or name things that do not exist.
 namespace cairn::e2e {
 namespace {
 
@@ -13,7 +13,7 @@ class BadJsonTest : public UnharmedTest {
   }
 };
 
-// Bodies that no route takes.
+// Bodies that no route accepts.
 class NotJsonTest : public BadJsonTest, public testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(
     Bodies, NotJsonTest,
@@ -39,7 +39,7 @@ TEST_P(NotJsonTest, IsRefusedByEveryRoute) {
   EXPECT_THAT(rest_.post_bytes(at + "/write", write_body(json(), "")), is_problem(400));
 }
 
-// One request each: what is sent to a route, and how it is refused.
+// One request: the body sent to a route, and the expected refusal.
 struct BadBody {
   const char* route;
   std::string body;
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
                 commit_with("{\"tier\":\"disk\",\"slot\":0,\"generation\":1,\"key\":\"ab\"}"), 404,
                 "unknown_lease"}));
 
-TEST_F(BadJsonTest, RefusesNumbersThatNoNumberHolds) {
+TEST_F(BadJsonTest, RefusesNumbersOutOfRange) {
   for (const char* number :
        {"1e400", "-1e400", "1e99999999999", "123456789012345678901234567890"}) {
     EXPECT_THAT(post("/allocate", std::string("{\"count\":") + number + "}"), is_problem(400));
@@ -170,13 +170,13 @@ TEST_F(BadJsonTest, RefusesNumbersThatNoNumberHolds) {
   }
 }
 
-TEST_F(BadJsonTest, RefusesMoreKeysThanARequestMayName) {
+TEST_F(BadJsonTest, RefusesTooManyKeys) {
   std::vector<std::string> many(70'000, "ab");
   EXPECT_THAT(rest_.post(cache_.path("/match"), {{"keys", many}}), is_problem(400, "out_of_range"));
   EXPECT_THAT(rest_.post(cache_.path("/read"), {{"keys", many}}), is_problem(400, "out_of_range"));
 }
 
-TEST_F(BadJsonTest, RefusesMillionsOfValuesThatAreFewBytes) {
+TEST_F(BadJsonTest, RefusesMillionsOfTinyValues) {
   constexpr std::uint32_t kMany = 3'000'000;
   const auto list = [](const char* name, char element) {
     std::string packed = "\x81";
@@ -202,7 +202,7 @@ TEST_F(BadJsonTest, RefusesMillionsOfValuesThatAreFewBytes) {
               is_problem(400, "out_of_range"));
 }
 
-TEST_F(BadJsonTest, RefusesMetadataThatJsonHasNoFormFor) {
+TEST_F(BadJsonTest, RefusesMetadataThatJsonCannotExpress) {
   using namespace std::string_literals;
   // "a": text that is not UTF-8, bytes, an extension, NaN.
   for (const std::string& value : {"\xa2\xff\xfe"s, "\xc4\x02\x00\x01"s, "\xd4\x05\x00"s,
@@ -220,7 +220,7 @@ TEST_F(BadJsonTest, RefusesMetadataThatJsonHasNoFormFor) {
   EXPECT_EQ(rest_.get(cache_.key_path(1) + "/metadata").body, "{}");
 }
 
-TEST_F(BadJsonTest, RefusesAMemberThatIsGivenTwice) {
+TEST_F(BadJsonTest, RefusesADuplicateMember) {
   EXPECT_THAT(post("/match", "{\"keys\":[\"ab\"],\"keys\":[\"cd\"]}"), is_problem(400));
   EXPECT_THAT(post("/evict", "{\"keys\":[\"ab\"],\"keys\":[\"cd\"]}"), is_problem(400));
 }
@@ -233,7 +233,7 @@ TEST_F(BadJsonTest, NamesTheFieldTheValueAndTheBound) {
   }
 }
 
-TEST_F(BadJsonTest, RefusesMessagePackThatIsNone) {
+TEST_F(BadJsonTest, RefusesInvalidMessagePack) {
   const std::vector<std::string> bodies = {
       "", "\xC1", "\x81", "\xDF\xFF\xFF\xFF\xFF", std::string(100'000, '\x91'), "{\"keys\":[]}"};
   for (const std::string& body : bodies) {

@@ -11,7 +11,7 @@ class BadRequestTest : public UnharmedTest {
     std::string lease;
     json handle;
   };
-  // One allocated slot, that the test may be refused to use.
+  // Allocates one slot for requests that must be refused.
   Held hold(const std::string& tier = "device") {
     const json allocation = cache_.allocate(1, tier);
     keep();
@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Bytes, BadLengthTest,
                          testing::Values(0, 1, kBlockBytes - 1, kBlockBytes + 1, 100 * kBlockBytes,
                                          std::size_t{5} << 20U));
 
-TEST_P(BadLengthTest, IsRefusedForABlock) {
+TEST_P(BadLengthTest, RefusesABlockOfThisLength) {
   const std::string bytes(GetParam(), 'x');
   const unsigned status = GetParam() > kBlockBytes ? 413 : 400;
   const Held held = hold();
@@ -50,7 +50,7 @@ TEST_P(BadLengthTest, IsRefusedForABlock) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
-TEST_F(BadRequestTest, IsRefusedWithTooMuchMetadata) {
+TEST_F(BadRequestTest, RefusesTooMuchMetadata) {
   const json much = {{"text", std::string(4096, 'x')}};
   EXPECT_THAT(rest_.put(cache_.key_path(1, "/metadata"), much), is_problem(413));
   const Held held = hold();
@@ -62,7 +62,7 @@ TEST_F(BadRequestTest, IsRefusedWithTooMuchMetadata) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
-TEST_F(BadRequestTest, IsRefusedWhereABodyIsCompressed) {
+TEST_F(BadRequestTest, RefusesACompressedBody) {
   const auto send = [&](const std::string& method, const std::string& target) {
     return rest_.send({.method = method,
                        .target = target,
@@ -77,12 +77,12 @@ TEST_F(BadRequestTest, IsRefusedWhereABodyIsCompressed) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
-TEST_F(BadRequestTest, IsRefusedWhereAWriteOfManyIsNotWhatItsHeaderSays) {
+TEST_F(BadRequestTest, RefusesABatchWriteThatDoesNotMatchItsHeader) {
   const auto write = [&](const std::string& body) {
     return rest_.post_bytes(cache_.path("/write"), body);
   };
   const json two = {{"keys", keys(8, 2)}};
-  EXPECT_THAT(write(""), is_problem(400)) << "nothing at all";
+  EXPECT_THAT(write(""), is_problem(400)) << "an empty body";
   EXPECT_THAT(write("abc"), is_problem(400)) << "no length";
   EXPECT_THAT(write(std::string(4, '\0')), is_problem(400)) << "an empty header";
   EXPECT_THAT(write("\xFF\xFF\xFF\xFF{}"), is_refusal()) << "a header of 4 GiB";
@@ -104,7 +104,7 @@ TEST_F(BadRequestTest, IsRefusedWhereAWriteOfManyIsNotWhatItsHeaderSays) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
-TEST_F(BadRequestTest, AHeaderThatIsOnlyAnnouncedTakesNoMemory) {
+TEST_F(BadRequestTest, AnnouncedHeaderTakesNoMemory) {
   constexpr int kStalled = 20;
   const auto taken = [&](const std::string& allocator) {
     return rest_.metric("cairn_allocator_allocated_bytes{allocator=\"" + allocator +
@@ -119,12 +119,12 @@ TEST_F(BadRequestTest, AHeaderThatIsOnlyAnnouncedTakesNoMemory) {
                                     "Content-Length: " + std::to_string(kHeaderBytes + 4)}) +
                          std::string("\0\0\x40\0{", 5));
   }
-  // All are kept with the bodies that arrive, in the smallest pieces there are.
+  // Each partial body takes only the smallest buffer.
   EXPECT_TRUE(eventually([&] { return taken("http_small_bodies") >= kStalled * 64; }));
   EXPECT_EQ(taken("http_bodies"), 0);
 }
 
-TEST_F(BadRequestTest, AHeaderMayBeLongAndComeInPieces) {
+TEST_F(BadRequestTest, AcceptsALongHeaderInPieces) {
   std::string header = json{{"keys", keys(20, 3)}, {"tier", "pinned"}}.dump();
   header.insert(1, std::string(300'000, ' '));
   std::string body;
@@ -142,7 +142,7 @@ TEST_F(BadRequestTest, AHeaderMayBeLongAndComeInPieces) {
   keep();
 }
 
-TEST_F(BadRequestTest, IsRefusedWithAStaleGeneration) {
+TEST_F(BadRequestTest, RefusesAStaleGeneration) {
   const Held held = hold();
   const json stale = other_generation(held.handle);
   EXPECT_THAT(rest_.put_bytes(cache_.data_path(stale, held.lease), block(9)),
@@ -151,11 +151,11 @@ TEST_F(BadRequestTest, IsRefusedWithAStaleGeneration) {
   EXPECT_THAT(release(held.lease, stale), is_problem(409, "stale_generation"));
 }
 
-TEST_F(BadRequestTest, IsRefusedWithAGenerationThatIsOver) {
+TEST_F(BadRequestTest, RefusesTheGenerationOfAReleasedSlot) {
   Held held = hold();
   const json old = held.handle;
   ASSERT_TRUE(rest_.del("/v1/leases/" + held.lease).ok());
-  // Whoever has the slot now has it with another generation.
+  // The slot now has another generation.
   json again = cache_.allocate(3, "device");
   keep();
   const std::string lease = again.at("lease");
@@ -165,7 +165,7 @@ TEST_F(BadRequestTest, IsRefusedWithAGenerationThatIsOver) {
   EXPECT_THAT(commit(lease, old), is_problem(409, "stale_generation"));
 }
 
-TEST_F(BadRequestTest, IsRefusedWithAForeignLease) {
+TEST_F(BadRequestTest, RefusesAForeignLease) {
   const Held mine = hold();
   const Held other = hold();
   EXPECT_THAT(rest_.put_bytes(cache_.data_path(mine.handle, other.lease), block(9)),
@@ -175,7 +175,7 @@ TEST_F(BadRequestTest, IsRefusedWithAForeignLease) {
   EXPECT_FALSE(cache_.holds(9));
 }
 
-TEST_F(BadRequestTest, IsRefusedWithALeaseOfAnotherCache) {
+TEST_F(BadRequestTest, RefusesALeaseOfAnotherCache) {
   const Held mine = hold();
   TestCache elsewhere(rest_, {.device = 2});
   const std::string lease = elsewhere.allocate(1, "device").at("lease");
@@ -184,7 +184,7 @@ TEST_F(BadRequestTest, IsRefusedWithALeaseOfAnotherCache) {
   EXPECT_EQ(elsewhere.counts().at("leases"), 1);
 }
 
-TEST_F(BadRequestTest, IsRefusedForASlotThatIsNotThere) {
+TEST_F(BadRequestTest, RefusesAMissingSlot) {
   Held held = hold();
   held.handle["slot"] = 4;
   EXPECT_THAT(rest_.put_bytes(cache_.data_path(held.handle, held.lease), block(9)),
@@ -202,15 +202,15 @@ TEST_F(BadRequestTest, IsRefusedForASlotThatIsNotThere) {
       is_refusal());
 }
 
-TEST_F(BadRequestTest, IsRefusedForSlotsNobodyAllocated) {
+TEST_F(BadRequestTest, RefusesASlotThatIsNotAllocated) {
   const Held held = hold();
-  // The block that is stored on the same tier.
+  // The stored block on the same tier.
   const json stored = cache_.match(keys(1, 1), 0).at("blocks").at(0);
   EXPECT_THAT(rest_.put_bytes(cache_.data_path(stored, held.lease), block(9)), is_problem(409));
   EXPECT_THAT(commit(held.lease, stored), is_problem(409));
 }
 
-TEST_F(BadRequestTest, IsRefusedWithAWrongContentType) {
+TEST_F(BadRequestTest, RefusesAWrongContentType) {
   const Held held = hold();
   const std::string unsupported = "unsupported_media_type";
   for (const char* type : {"text/plain", "application/xml", "nonsense", "application/jsonx"}) {
@@ -231,7 +231,7 @@ TEST_F(BadRequestTest, IsRefusedWithAWrongContentType) {
   }
 }
 
-TEST_F(BadRequestTest, IsRefusedWithAQueryThatTheRouteLacks) {
+TEST_F(BadRequestTest, RefusesAnUnknownQueryParameter) {
   const json keys_body = {{"keys", keys(1, 1)}};
   const std::vector<Reply> replies = {rest_.get(cache_.path("?verbose=1")),
                                       rest_.get("/v1/caches?page=1"),
@@ -249,7 +249,7 @@ TEST_F(BadRequestTest, IsRefusedWithAQueryThatTheRouteLacks) {
   }
 }
 
-TEST_F(BadRequestTest, IsRefusedWithAQueryThatIsWrong) {
+TEST_F(BadRequestTest, RefusesAWrongQueryValue) {
   const std::string at = cache_.key_path(9);
   for (const std::string query :
        {"?ttl_ms=0", "?ttl_ms=-5", "?ttl_ms=1e3", "?ttl_ms=99999999999999999999",
@@ -266,7 +266,7 @@ TEST_F(BadRequestTest, IsRefusedWithAQueryThatIsWrong) {
   }
 }
 
-TEST_F(BadRequestTest, IsToldTheMethodsThatAPathTakes) {
+TEST_F(BadRequestTest, NamesTheMethodsThatAPathAllows) {
   const auto expect = [&](const std::string& method, const std::string& target,
                           const std::vector<std::string>& allowed) {
     const Reply reply = rest_.send({.method = method, .target = target});
@@ -285,7 +285,7 @@ TEST_F(BadRequestTest, IsToldTheMethodsThatAPathTakes) {
   expect("BREW", "/", {"GET"});
 }
 
-TEST_F(BadRequestTest, FindsNothingAtOtherPaths) {
+TEST_F(BadRequestTest, RefusesUnknownPaths) {
   for (const std::string& target : {std::string("/nothing"),
                                     std::string("/v1"),
                                     std::string("/v1/"),
@@ -312,7 +312,7 @@ TEST_F(BadRequestTest, FindsNothingAtOtherPaths) {
   }
 }
 
-TEST_F(BadRequestTest, IsRefusedWithAHeadThatIsTooLong) {
+TEST_F(BadRequestTest, RefusesAHeadThatIsTooLong) {
   const Reply target = rest_.get("/" + std::string(100'000, 'a'));
   EXPECT_TRUE(target.status == 431 || target.status == 414) << testing::PrintToString(target);
   const Reply field =
@@ -322,7 +322,7 @@ TEST_F(BadRequestTest, IsRefusedWithAHeadThatIsTooLong) {
   EXPECT_THAT(rest_.send({.target = "/healthz", .headers = many}), is_problem(431));
 }
 
-TEST_F(BadRequestTest, IsRefusedWithABodyThatIsTooLong) {
+TEST_F(BadRequestTest, RefusesABodyThatIsTooLong) {
   EXPECT_THAT(rest_.send({"POST", cache_.path("/match"), std::string(std::size_t{33} << 20U, ' '),
                           "application/json"}),
               is_problem(413, "body_too_large"));

@@ -20,7 +20,7 @@ class CachesTest : public ServedTest {
     }
     return names;
   }
-  // A body that is right, with one member put to another value.
+  // A valid body with one member set to another value.
   static json with(const std::string& pointer, const json& value) {
     json body = cache_body({.device = 2, .pinned = 2, .disk = 2});
     body[json::json_pointer(pointer)] = value;
@@ -31,7 +31,7 @@ class CachesTest : public ServedTest {
   }
 };
 
-TEST(DefaultCacheTest, IsThereAndTakesBlocks) {
+TEST(DefaultCacheTest, ExistsAndStoresBlocks) {
   const ServerProcess fresh;
   Rest rest(fresh.endpoint());
   const json listed = rest.get("/v1/caches").document().at("caches");
@@ -42,7 +42,7 @@ TEST(DefaultCacheTest, IsThereAndTakesBlocks) {
   EXPECT_TRUE(rest.get("/v1/caches/default/keys/00").body == bytes);
 }
 
-TEST_F(CachesTest, CreatesOneAndListsIt) {
+TEST_F(CachesTest, CreatesACacheAndListsIt) {
   const Reply created =
       rest_.put("/v1/caches/created", cache_body({.device = 2, .pinned = 3, .disk = 4}));
   ASSERT_THAT(created, has_status(201));
@@ -53,7 +53,7 @@ TEST_F(CachesTest, CreatesOneAndListsIt) {
   EXPECT_THAT(listed(), Contains("created"));
 }
 
-TEST_F(CachesTest, TellsTheShapeAndTheCountsByState) {
+TEST_F(CachesTest, ReportsTheShapeAndTheCountsByState) {
   TestCache cache(rest_, {.device = 4, .disk = 5});
   cache.store(1);
   const json lease = cache.match({key(1)}, 30'000);
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, CacheStridesTest,
                                          StrideCase{"second", 3, 512, 0, 2048}),
                          [](const auto& layout) { return layout.param.layout; });
 
-TEST_P(CacheStridesTest, TellsWhatATierReserved) {
+TEST_P(CacheStridesTest, ReportsTheReservedMemoryOfATier) {
   const TestCache cache(rest_, {.device = 4, .pinned = 4, .disk = 4, .layout = GetParam().layout});
   const json tiers = rest_.get(cache.path()).document().at("tiers");
   for (const char* name : {"device", "pinned"}) {
@@ -96,8 +96,8 @@ TEST_P(CacheStridesTest, TellsWhatATierReserved) {
         << name;
     EXPECT_GE(tier.at("reserved_bytes"), 4 * kBlockBytes) << name;
   }
-  // On disk a block lies in one piece behind a page of header, whatever the layout: 4096 + 384
-  // bytes, rounded up to pages.
+  // On disk a block is one piece behind a header page, whatever the layout: 4096 + 384 bytes,
+  // rounded up to pages.
   const json& disk = tiers.at("disk");
   EXPECT_EQ(disk.at("regions").size(), 1u);
   EXPECT_EQ(disk.at("strides"),
@@ -105,7 +105,7 @@ TEST_P(CacheStridesTest, TellsWhatATierReserved) {
   EXPECT_GE(disk.at("reserved_bytes"), 4 * 8192);
 }
 
-TEST_F(CachesTest, PagesOfAPinnedTierAreTakenBeforeTheirFirstUse) {
+TEST_F(CachesTest, PopulatesAPinnedTierBeforeItsFirstUse) {
   const TestCache cache(rest_, {.device = 2, .pinned = 1024, .disk = 2});
   const auto tier = [&](const char* name) {
     return rest_.get(cache.path()).document().at("tiers").at(name);
@@ -119,13 +119,13 @@ TEST_F(CachesTest, PagesOfAPinnedTierAreTakenBeforeTheirFirstUse) {
   for (const char* name : {"device", "disk"}) EXPECT_FALSE(tier(name).contains("populated_bytes"));
 }
 
-TEST_F(CachesTest, AnswersTheSameBodyAgainWith200) {
+TEST_F(CachesTest, SameBodyAgainReturns200) {
   const json body = cache_body({.device = 2, .disk = 2});
   const TestCache cache = TestCache::made_of(rest_, body);
   EXPECT_THAT(rest_.put(cache.path(), body), has_status(200));
 }
 
-TEST_F(CachesTest, KeepsItsBlocksWhenTheSameBodyComesAgain) {
+TEST_F(CachesTest, SameBodyAgainKeepsTheBlocks) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   EXPECT_THAT(rest_.put(cache.path(), cache_body({.device = 2})), has_status(200));
@@ -147,8 +147,7 @@ TEST_F(CachesTest, RefusesAnotherShapeUnderANameInUse) {
   EXPECT_THAT(rest_.put(cache.path(), cache_body({.device = 2})), is_problem(409, "cache_exists"));
 }
 
-// What is well-formed but impossible is a 422, what breaks the schema a 400; the detail names the
-// field.
+// An impossible value returns 422, a schema violation 400; the detail names the field.
 struct BadCacheBody {
   std::string pointer;
   json value;
@@ -190,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCacheBody{"/default_lease_ms", -1, 400}, BadCacheBody{"/default_lease_ms", "long", 400},
         BadCacheBody{"/shape", 1, 400}));
 
-TEST_P(BadCacheBodyTest, IsRefusedByTheFieldsName) {
+TEST_P(BadCacheBodyTest, RefusalNamesTheField) {
   const auto& [pointer, value, status] = GetParam();
   const Reply reply = rest_.put("/v1/caches/refused", with(pointer, value));
   EXPECT_THAT(reply, is_problem(status));
@@ -209,7 +208,7 @@ TEST_F(CachesTest, RefusesShapesWhoseProductsOverflow) {
   EXPECT_THAT(rest_.put("/v1/caches/overflow", body), is_problem(422, "impossible_shape"));
 }
 
-TEST_F(CachesTest, RefusesADeviceThatIsNotThere) {
+TEST_F(CachesTest, RefusesAMissingDevice) {
   EXPECT_THAT(rest_.put("/v1/caches/nowhere", with("/tiers/device/device_id", 4095)),
               is_problem(422));
 }
@@ -233,7 +232,7 @@ TEST_F(CachesTest, RefusesABodyThatLacksAField) {
   EXPECT_THAT(rest_.put("/v1/caches/refused", cache_body({})), is_problem(400)) << "no tier";
 }
 
-TEST_F(CachesTest, TakesEveryNonEmptySubsetOfTiers) {
+TEST_F(CachesTest, AcceptsEveryNonEmptySubsetOfTiers) {
   for (std::uint32_t subset = 1; subset < 8; ++subset) {
     TestCache cache(rest_, {.device = 2 * (subset & 1U),
                             .pinned = 2 * (subset >> 1U & 1U),
@@ -243,7 +242,7 @@ TEST_F(CachesTest, TakesEveryNonEmptySubsetOfTiers) {
   }
 }
 
-TEST_F(CachesTest, TakesNamesOfItsAlphabetOnly) {
+TEST_F(CachesTest, AcceptsOnlyNamesOfItsAlphabet) {
   const json body = cache_body({.device = 1});
   for (const std::string& name : {std::string("a"), std::string("A-z_0.9"), std::string(64, 'n')}) {
     EXPECT_THAT(rest_.put("/v1/caches/" + name, body), has_status(201)) << name;
@@ -255,14 +254,14 @@ TEST_F(CachesTest, TakesNamesOfItsAlphabetOnly) {
   }
 }
 
-TEST_F(CachesTest, TakesAPercentEncodedNameForTheNameItIs) {
+TEST_F(CachesTest, DecodesAPercentEncodedName) {
   const TestCache cache(rest_, {.device = 1});
   std::string encoded = cache.path();
   encoded.replace(encoded.rfind("test"), 1, "%74");
   EXPECT_THAT(rest_.get(encoded), has_status(200));
 }
 
-TEST_F(CachesTest, DeletesOne) {
+TEST_F(CachesTest, DeletesACache) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   cache.store(1);
   EXPECT_TRUE(rest_.del(cache.path()).ok());
@@ -271,7 +270,7 @@ TEST_F(CachesTest, DeletesOne) {
   EXPECT_THAT(listed(), Not(Contains(cache.name())));
 }
 
-TEST_F(CachesTest, StartsEmptyUnderANameThatWasDeleted) {
+TEST_F(CachesTest, ReusedNameStartsEmpty) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   cache.store(1);
   cache.store(2, "?tier=disk");
@@ -282,7 +281,7 @@ TEST_F(CachesTest, StartsEmptyUnderANameThatWasDeleted) {
   EXPECT_EQ(cache.counts().at("leases"), 0);
 }
 
-TEST_F(CachesTest, KeepsOneWhileItIsLeasedUnlessForced) {
+TEST_F(CachesTest, KeepsALeasedCacheUnlessForced) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   const std::string lease = cache.match({key(1)}, 30'000).at("lease");
@@ -293,7 +292,7 @@ TEST_F(CachesTest, KeepsOneWhileItIsLeasedUnlessForced) {
   EXPECT_THAT(rest_.del("/v1/leases/" + lease), is_problem(404, "unknown_lease"));
 }
 
-TEST_F(CachesTest, DeletesOneWhoseLeasesHaveEnded) {
+TEST_F(CachesTest, DeletesACacheOnceItsLeasesEnd) {
   TestCache cache(rest_, {.device = 2});
   const std::string lease = cache.allocate(1, "device").at("lease");
   EXPECT_THAT(rest_.del(cache.path()), is_problem(409, "leased"));
@@ -301,7 +300,7 @@ TEST_F(CachesTest, DeletesOneWhoseLeasesHaveEnded) {
   EXPECT_TRUE(rest_.del(cache.path()).ok());
 }
 
-TEST_F(CachesTest, TellsThatACacheIsUnknownOnEveryRoute) {
+TEST_F(CachesTest, EveryRouteReportsAnUnknownCache) {
   const std::string at = "/v1/caches/nobody";
   const json keys = {{"keys", {key(1)}}};
   const std::string handle = "/slots/device/0/data?generation=1&lease=" + std::string(32, '0');
@@ -340,7 +339,7 @@ class DiskPathTest : public CachesTest {
   std::size_t files() const {
     std::size_t count = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(server().data_dir())) {
-      // The folder's mark is made with its first cache and stays.
+      // The folder's marker file is made with the first cache and stays.
       if (entry.path().filename() == "cairn~folder") continue;
       if (entry.is_regular_file() && entry.file_size() > 0) ++count;
     }
@@ -348,7 +347,7 @@ class DiskPathTest : public CachesTest {
   }
 };
 
-TEST_F(DiskPathTest, MayNotLeaveTheDataDirectory) {
+TEST_F(DiskPathTest, RefusesAPathOutsideTheDataDirectory) {
   const std::filesystem::path outside = server().data_dir().parent_path() / "cairn-outside";
   for (const std::string& path :
        {std::string("../cairn-outside"), std::string("a/../../../cairn-outside"), outside.string(),
@@ -358,14 +357,14 @@ TEST_F(DiskPathTest, MayNotLeaveTheDataDirectory) {
   EXPECT_FALSE(std::filesystem::exists(outside));
 }
 
-TEST_F(DiskPathTest, IsTheCachesOwn) {
+TEST_F(DiskPathTest, RefusesAPathOfAnotherCache) {
   TestCache cache = TestCache::made_of(rest_, at("shared/file"));
   cache.store(1, "?tier=disk");
   EXPECT_THAT(rest_.put("/v1/caches/second-on-it", at("shared/file")), is_problem(409));
   cache.expect_intact(1);
 }
 
-TEST_F(DiskPathTest, IsNotSharedUnderAnotherSpelling) {
+TEST_F(DiskPathTest, RefusesAnotherSpellingOfAUsedPath) {
   TestCache cache = TestCache::made_of(rest_, at("spelled/file"));
   cache.store(1, "?tier=disk");
   for (const std::string path :
@@ -375,7 +374,7 @@ TEST_F(DiskPathTest, IsNotSharedUnderAnotherSpelling) {
   cache.expect_intact(1);
 }
 
-TEST_F(DiskPathTest, IsFreedWithTheCache) {
+TEST_F(DiskPathTest, DeletingTheCacheFreesItsFile) {
   const std::size_t before = files();
   TestCache cache = TestCache::made_of(rest_, at("passing/file"));
   cache.store(1, "?tier=disk");

@@ -1,4 +1,4 @@
-// PATCH of a cache, and what is on its way to a lower tier.
+// PATCH of a cache, and the blocks on their way to a lower tier.
 #include <algorithm>
 #include <fstream>
 
@@ -17,7 +17,7 @@ class ChangeTest : public ServedTest {
   }
 };
 
-TEST_F(ChangeTest, PoliciesAndSizesAreAnsweredAndKept) {
+TEST_F(ChangeTest, ChangesPoliciesAndSizes) {
   TestCache cache(rest_, {.device = 2, .pinned = 4, .disk = 8});
   const Reply reply = patch(
       cache, {{"offload", "on_commit"},
@@ -40,7 +40,7 @@ TEST_F(ChangeTest, PoliciesAndSizesAreAnsweredAndKept) {
   EXPECT_EQ(cache.metric("cairn_block_capacity", "tier=\"disk\""), 12);
 }
 
-TEST_F(ChangeTest, ABadFieldIsNamedAndChangesNothing) {
+TEST_F(ChangeTest, BadFieldIsNamedAndChangesNothing) {
   TestCache cache(rest_, {.device = 2, .pinned = 4});
   const json before = rest_.get(cache.path()).document();
   const json good = {{"num_blocks", 9}};
@@ -58,7 +58,7 @@ TEST_F(ChangeTest, ABadFieldIsNamedAndChangesNothing) {
   EXPECT_EQ(rest_.get(cache.path()).document(), before);
 }
 
-TEST_F(ChangeTest, ShrunkWhileItsBlocksAreLeasedIsRefused) {
+TEST_F(ChangeTest, RefusesToShrinkBelowTheLeasedBlocks) {
   TestCache cache(rest_, {.pinned = 4});
   for (int n = 0; n < 4; ++n) cache.store(n, n == 0 ? "" : "?parent=" + key(n - 1));
   const json held = cache.match(keys(0, 4), 30'000);
@@ -70,7 +70,7 @@ TEST_F(ChangeTest, ShrunkWhileItsBlocksAreLeasedIsRefused) {
   for (int n = 0; n < 3; ++n) cache.expect_intact(n);
 }
 
-TEST_F(ChangeTest, AQuotaBoundsWhatAllLeasesOfTheCacheHold) {
+TEST_F(ChangeTest, QuotaBoundsAllLeasesOfTheCache) {
   TestCache cache(rest_, {.pinned = 8});
   for (int n = 0; n < 4; ++n) cache.store(n, n == 0 ? "" : "?parent=" + key(n - 1));
   const json quota = {{"max_leased_blocks", 3}};
@@ -91,8 +91,8 @@ TEST_F(ChangeTest, AQuotaBoundsWhatAllLeasesOfTheCacheHold) {
   EXPECT_THAT(match(), has_status(200));
 }
 
-// A PUT is compared with what the cache is by now.
-TEST_F(ChangeTest, AMadeCacheIsTheOneThatItWasChangedTo) {
+// A PUT is compared with the cache's current body.
+TEST_F(ChangeTest, PutComparesWithTheChangedBody) {
   json body = cache_body({.pinned = 4});
   TestCache cache = TestCache::made_of(rest_, body);
   ASSERT_EQ(patch(cache, {{"tiers", {{"pinned", {{"num_blocks", 5}}}}}}).status, 200);
@@ -101,7 +101,7 @@ TEST_F(ChangeTest, AMadeCacheIsTheOneThatItWasChangedTo) {
   EXPECT_THAT(rest_.put(cache.path(), body), has_status(200));
 }
 
-TEST_F(ChangeTest, AnAllocationLargerThanItsTierIsImpossible) {
+TEST_F(ChangeTest, AllocationLargerThanItsTierIsImpossible) {
   TestCache cache(rest_, {.pinned = 4});
   EXPECT_THAT(rest_.post(cache.path("/allocate"), {{"count", 5}, {"tier", "pinned"}}),
               is_problem(422, "impossible"));
@@ -110,7 +110,7 @@ TEST_F(ChangeTest, AnAllocationLargerThanItsTierIsImpossible) {
               is_problem(507, "no_capacity"));
 }
 
-TEST_F(ChangeTest, ADrainedCacheHasEveryBlockInItsLowestTier) {
+TEST_F(ChangeTest, DrainedCacheHasEveryBlockInItsLowestTier) {
   TestCache cache(rest_, {.device = 4, .pinned = 4, .disk = 16});
   for (int n = 0; n < 8; ++n) cache.store(n, n < 4 ? "?tier=device" : "?tier=pinned");
   const json drained = rest_.post(cache.path("/drain"), {{"wait_ms", 60'000}}).document();
@@ -122,9 +122,8 @@ TEST_F(ChangeTest, ADrainedCacheHasEveryBlockInItsLowestTier) {
   EXPECT_EQ(pending, json({{"pending", json::array()}, {"next_cursor", nullptr}}));
 }
 
-// Copies that have not arrived at the first question are on their way until the second, a second
-// later.
-TEST(PendingTest, TellsWhatIsOnItsWayDownPageByPage) {
+// Copies that have not arrived at the first poll stay pending until the second, one second later.
+TEST(PendingTest, ListsPendingBlocksPageByPage) {
   const fakes::TempDir folder;
   const std::string config = (folder.path() / "config.json").string();
   std::ofstream(config) << R"({"caches": [], "transfers":
@@ -141,9 +140,9 @@ TEST(PendingTest, TellsWhatIsOnItsWayDownPageByPage) {
     EXPECT_EQ(block.at("to"), "pinned");
     EXPECT_LE(block.at("age_ms"), 60'000);
   };
-  bool told = false;
+  bool seen = false;
   int stored = 0;
-  for (int first = 0; !told && first < 64; first += 2) {
+  for (int first = 0; !seen && first < 64; first += 2) {
     ASSERT_THAT(rest.post_bytes(
                     cache.path("/write"),
                     write_body({{"keys", keys(first, 2)}, {"tier", "device"}}, blocks(first, 2))),
@@ -156,9 +155,9 @@ TEST(PendingTest, TellsWhatIsOnItsWayDownPageByPage) {
     expect_on_the_way(one.at("pending").at(0), key(first));
     expect_on_the_way(other.at("pending").at(0), key(first + 1));
     EXPECT_EQ(other.at("next_cursor"), nullptr);
-    told = true;
+    seen = true;
   }
-  EXPECT_TRUE(told) << "of " << stored << " blocks none was told of";
+  EXPECT_TRUE(seen) << "none of " << stored << " blocks was pending";
   EXPECT_TRUE(eventually([&] { return page("").at("pending").empty(); }));
   EXPECT_TRUE(eventually([&] { return cache.count("pinned", "evictable") == stored; }));
   EXPECT_EQ(server.stop(), 0) << server.output();

@@ -41,7 +41,7 @@ class CtlTest : public ServedTest {
   int files_ = 0;
 };
 
-TEST_F(CtlTest, TakesATokenWithoutTheWhiteSpaceAroundIt) {
+TEST_F(CtlTest, IgnoresWhiteSpaceOnlyAroundAToken) {
   const auto list_with = [](const std::string& token) {
     return run({"/usr/bin/env", "CAIRN_TOKEN=" + token, CAIRN_CTL_PROGRAM, "--server",
                 server().url(), "caches", "list"});
@@ -59,7 +59,7 @@ TEST_F(CtlTest, TakesATokenWithoutTheWhiteSpaceAroundIt) {
   EXPECT_THAT(ctl({"--token", "secret\n1", "caches", "list"}).err, HasSubstr("--token has white"));
 }
 
-TEST(HashToken, IsOfTheTokenWithoutTheWhiteSpaceAroundIt) {
+TEST(HashToken, IgnoresWhiteSpaceAroundTheToken) {
   const auto hash_of = [](const std::string& printed) {
     return run(
         {"/bin/sh", "-c",
@@ -109,7 +109,7 @@ TEST_F(CtlTest, ShowsDevicesAndEndsAgents) {
   EXPECT_THAT(ctl({"agents", "end", "nobody"}).err, HasSubstr("there is no agent 'nobody'"));
 }
 
-TEST_F(CtlTest, FindsAndEndsWhoHoldsBlocks) {
+TEST_F(CtlTest, ListsLeasesAndTransfersAndEndsALease) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1)), "--priority", "3", "--metadata",
                  "{\"a\": 1}", "--if-exists", "error"})
@@ -132,7 +132,7 @@ TEST_F(CtlTest, FindsAndEndsWhoHoldsBlocks) {
   EXPECT_THAT(ctl({"transfers", "list", "--limit", "1"}).out, HasSubstr("t-"));
 }
 
-TEST_F(CtlTest, DrainsACacheAndShowsWhatWaits) {
+TEST_F(CtlTest, DrainsACacheAndListsPendingBlocks) {
   TestCache cache(rest_, {.pinned = 4, .disk = 4});
   cache.store(1);
   EXPECT_THAT(ctl({"drain", cache.name()}).out, HasSubstr("done: 1 of 1 blocks"));
@@ -165,12 +165,12 @@ TEST_F(CtlTest, ShowsTheServerAndItsCaches) {
   EXPECT_THAT(rest_.get("/v1/caches/made"), has_status(404));
 }
 
-TEST_F(CtlTest, AdvisesInWords) {
+TEST_F(CtlTest, PrintsAdviceInWords) {
   json body = cache_body({.pinned = 4});
   body["eviction"] = "lru";
   TestCache cache = TestCache::made_of(rest_, body);
   EXPECT_THAT(ctl({"advise", cache.name()}).out, HasSubstr("Too few lookups"));
-  // Eight prompts round and round: none stays in room for four.
+  // Eight prompts in rotation. The cache has room for four, so no lookup finds its block.
   for (int i = 0; i < 1'600; ++i) {
     const json matched = cache.match(keys(i % 8, 1), 30'000);
     if (matched.at("matched") == 0) cache.store(i % 8);
@@ -183,7 +183,7 @@ TEST_F(CtlTest, AdvisesInWords) {
   EXPECT_EQ(ctl({"advise", cache.name(), "--json"}).document().at("points").size(), 5U);
 }
 
-TEST_F(CtlTest, MovesBlocksAndKeepsSnapshots) {
+TEST_F(CtlTest, MovesBlocksAndManagesSnapshots) {
   TestCache cache(rest_, {.pinned = 4, .disk = 4});
   cache.store_prefix(1, 3, "pinned");
   const Outcome moved = ctl({"transfers", "start", cache.name(), "disk", key(1), key(2), "--move"});
@@ -205,7 +205,7 @@ TEST_F(CtlTest, MovesBlocksAndKeepsSnapshots) {
             json({{"snapshots", json::array()}}));
 }
 
-TEST_F(CtlTest, FailsWhereTheWorkFailed) {
+TEST_F(CtlTest, FailsIfTheServersWorkFails) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(1);
   EXPECT_EQ(ctl({"snapshots", "make", cache.name(), "s"}).code, 0);
@@ -217,7 +217,7 @@ TEST_F(CtlTest, FailsWhereTheWorkFailed) {
   EXPECT_THAT(back.err, HasSubstr("broken_snapshot"));
 }
 
-TEST_F(CtlTest, TellsRatesAgainAndAgain) {
+TEST_F(CtlTest, TopPrintsRatesRepeatedly) {
   TestCache cache(rest_, {.pinned = 4});
   const Outcome top = ctl({"top", "--count", "2", "--interval-ms", "1", "--json"});
   EXPECT_EQ(top.code, 0) << top.err;
@@ -234,7 +234,7 @@ TEST_F(CtlTest, TellsRatesAgainAndAgain) {
   EXPECT_THAT(ctl({"top", "--count", "1", "--interval-ms", "1"}).out, HasSubstr(cache.name()));
 }
 
-TEST_F(CtlTest, PassesTheServersReasonOn) {
+TEST_F(CtlTest, PrintsTheServersReason) {
   TestCache cache(rest_, {.pinned = 2});
   const Outcome unknown = ctl({"get", cache.name(), key(1)});
   EXPECT_EQ(unknown.code, 1);
@@ -264,7 +264,7 @@ TEST_F(CtlTest, RefusesWrongArgumentsByName) {
   EXPECT_EQ(run({CAIRN_CTL_PROGRAM, "--server", "ftp://x", "status"}).code, 2);
 }
 
-TEST_F(CtlTest, SaysThatNoServerAnswers) {
+TEST_F(CtlTest, ReportsAnUnreachableServer) {
   const Outcome outcome = run({CAIRN_CTL_PROGRAM, "--server", "http://127.0.0.1:1", "status"});
   EXPECT_EQ(outcome.code, 3);
   EXPECT_THAT(outcome.err, HasSubstr("127.0.0.1:1"));

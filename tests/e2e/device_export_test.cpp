@@ -7,8 +7,8 @@
 #include "tests/e2e/support/mapped_slots.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
-// Memory of a GPU in the hands of another process: a second server, which plays the engine. The
-// fake libcudart stands in for NVIDIA's.
+// Another process opens the memory of a GPU: a second server plays the engine. The fake libcudart
+// replaces that of NVIDIA.
 namespace cairn::e2e {
 namespace {
 
@@ -36,7 +36,7 @@ class DeviceExportTest : public testing::Test {
     EXPECT_THAT(reply, has_status(200));
     return reply.document();
   }
-  // Memory that others open by a descriptor.
+  // A device tier that other processes open by a descriptor.
   static json by_descriptor(std::uint32_t blocks) {
     json body = cache_body({.device = blocks});
     body["tiers"]["device"]["memory"] = {{"export", "descriptor"}};
@@ -51,15 +51,15 @@ class DeviceExportTest : public testing::Test {
   Served owner_;
 };
 
-TEST_F(DeviceExportTest, IsReadAndWrittenByAnotherProcess) {
+TEST_F(DeviceExportTest, AnotherProcessReadsAndWritesTheMemory) {
   TestCache cache(*owner_.rest, {.device = 4});
-  const json told = exported(owner_, cache);
-  EXPECT_EQ(told.at("kind"), "cuda_ipc");
-  EXPECT_EQ(told.at("handle").get<std::string>().size(), 128u);
+  const json description = exported(owner_, cache);
+  EXPECT_EQ(description.at("kind"), "cuda_ipc");
+  EXPECT_EQ(description.at("handle").get<std::string>().size(), 128u);
 
   Served engine;
-  TestCache same = TestCache::made_of(*engine.rest, on_import(told));
-  // Who may only look is not told how to open it.
+  TestCache same = TestCache::made_of(*engine.rest, on_import(description));
+  // A reader does not see how to open it.
   const json shown = engine.rest->get(same.path()).document();
   EXPECT_EQ(shown.at("/tiers/device/memory/import"_json_pointer).count("handle"), 0u);
   // The engine fills a slot that the owner has allocated, and the owner commits it.
@@ -88,43 +88,45 @@ TEST_F(DeviceExportTest, IsReadAndWrittenByAnotherProcess) {
   cache.expect_intact(8);
 }
 
-TEST_F(DeviceExportTest, IsSharedMemoryWherePinned) {
+TEST_F(DeviceExportTest, PinnedTierExportsSharedMemory) {
   TestCache cache(*owner_.rest, {.pinned = 4, .layout = "second"});
   cache.store(1);
-  const json told = exported(owner_, cache, "pinned");
-  EXPECT_EQ(told.at("kind"), "shm");
-  const MappedTier mapped(told);
+  const json description = exported(owner_, cache, "pinned");
+  EXPECT_EQ(description.at("kind"), "shm");
+  const MappedTier mapped(description);
   EXPECT_EQ(mapped.read_block(cache.match(keys(1, 1), 0).at("blocks").at(0).at("slot")), block(1));
 }
 
 TEST_F(DeviceExportTest, RefusesHandlesThatDoNotFit) {
   TestCache cache(*owner_.rest, {.device = 4});
-  json told = exported(owner_, cache);
-  EXPECT_THAT(owner_.rest->put("/v1/caches/own", on_import(told)), is_problem(422, "impossible"));
+  json description = exported(owner_, cache);
+  EXPECT_THAT(owner_.rest->put("/v1/caches/own", on_import(description)),
+              is_problem(422, "impossible"));
 
   Served engine;
-  json garbage = told;
+  json garbage = description;
   garbage["handle"] = std::string(128, 'e');
   EXPECT_THAT(engine.rest->put("/v1/caches/a", on_import(garbage)), is_problem(422, "impossible"));
-  json larger = told;
+  json larger = description;
   larger["size_bytes"] = 1ull << 30;
   EXPECT_THAT(engine.rest->put("/v1/caches/b", on_import(larger)), is_problem(422, "impossible"));
-  EXPECT_THAT(engine.rest->put("/v1/caches/c", on_import(told)), has_status(201));
-  EXPECT_THAT(engine.rest->put("/v1/caches/d", on_import(told)), is_problem(409, "state_conflict"));
+  EXPECT_THAT(engine.rest->put("/v1/caches/c", on_import(description)), has_status(201));
+  EXPECT_THAT(engine.rest->put("/v1/caches/d", on_import(description)),
+              is_problem(409, "state_conflict"));
 }
 
-TEST_F(DeviceExportTest, IsPassedAsADescriptorToAnotherProcess) {
+TEST_F(DeviceExportTest, PassesADescriptorToAnotherProcess) {
   TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
   const Reply exported = owner_.local->post(cache.path("/tiers/device/export"));
   ASSERT_THAT(exported, has_status(200));
-  const json told = exported.document();
-  EXPECT_EQ(told.at("kind"), "cuda_vmm_fd");
-  EXPECT_EQ(told.at("descriptor"), 0);
-  EXPECT_EQ(told.at("device_id"), 0);
+  const json description = exported.document();
+  EXPECT_EQ(description.at("kind"), "cuda_vmm_fd");
+  EXPECT_EQ(description.at("descriptor"), 0);
+  EXPECT_EQ(description.at("device_id"), 0);
   ASSERT_THAT(exported.files, testing::SizeIs(1));
 
   Served engine;
-  ASSERT_THAT(engine.local->put("/v1/caches/same", on_import(told), exported.files),
+  ASSERT_THAT(engine.local->put("/v1/caches/same", on_import(description), exported.files),
               has_status(201));
   // The engine fills a slot that the owner has allocated, and the owner commits it.
   const json allocation = cache.allocate(1, "device");
@@ -136,16 +138,16 @@ TEST_F(DeviceExportTest, IsPassedAsADescriptorToAnotherProcess) {
                                                 {"blocks", {TestCache::commit_block(handle, 7)}}}),
       has_status(200));
   EXPECT_EQ(cache.expect_intact(7), "device");
-  // What the engine imported it passes on as it was told.
+  // The engine exports the imported memory in the same form.
   const Reply again = engine.local->post("/v1/caches/same/tiers/device/export");
   EXPECT_EQ(again.document().at("kind"), "cuda_vmm_fd");
   EXPECT_THAT(again.files, testing::SizeIs(1));
-  // The owner's memory is there as long as somebody has it.
+  // The owner's memory exists as long as any process has it.
   EXPECT_THAT(owner_.rest->del(cache.path("?force=true")), has_status(204));
   EXPECT_TRUE(engine.rest->get("/v1/caches/same/keys/" + key(7)).body == block(7));
 }
 
-TEST_F(DeviceExportTest, IsNoDescriptorOverTcp) {
+TEST_F(DeviceExportTest, RefusesADescriptorOverTcp) {
   const TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
   const Reply reply = owner_.rest->post(cache.path("/tiers/device/export"));
   EXPECT_THAT(reply, is_problem(422, "impossible"));
@@ -156,36 +158,36 @@ TEST_F(DeviceExportTest, RefusesDescriptorsThatDoNotFit) {
   TestCache cache = TestCache::made_of(*owner_.rest, by_descriptor(4));
   cache.store(1);
   const Reply exported = owner_.local->post(cache.path("/tiers/device/export"));
-  const json told = exported.document();
+  const json description = exported.document();
   Served engine;
   const auto put = [&](const std::string& name, const json& import, PassedFiles files) {
     return engine.local->put("/v1/caches/" + name, on_import(import), std::move(files));
   };
-  EXPECT_THAT(put("a", told, {}), is_problem(422, "impossible"));
+  EXPECT_THAT(put("a", description, {}), is_problem(422, "impossible"));
   const PassedFiles other = {std::make_shared<const FileDescriptor>(::dup(0))};
-  EXPECT_THAT(put("a", told, other), is_problem(422, "impossible"));
-  json larger = told;
+  EXPECT_THAT(put("a", description, other), is_problem(422, "impossible"));
+  json larger = description;
   larger["size_bytes"] = 1ull << 29;
   EXPECT_THAT(put("a", larger, exported.files), is_problem(422, "impossible"));
-  json odd = told;
-  odd["size_bytes"] = told.at("size_bytes").get<std::uint64_t>() - 4096;
+  json odd = description;
+  odd["size_bytes"] = description.at("size_bytes").get<std::uint64_t>() - 4096;
   EXPECT_THAT(put("a", odd, exported.files), is_problem(422, "impossible"));
-  json small = told;
+  json small = description;
   small["regions"][0]["size_bytes"] = 8;
   EXPECT_THAT(put("a", small, exported.files), is_problem(422, "impossible"));
   json pinned = cache_body({.pinned = 4});
-  pinned["tiers"]["pinned"]["memory"] = {{"import", told}};
+  pinned["tiers"]["pinned"]["memory"] = {{"import", description}};
   EXPECT_THAT(engine.local->put("/v1/caches/a", pinned, exported.files),
               is_problem(422, "impossible"));
-  // It was the client's mistake, not the device's.
-  EXPECT_THAT(put("a", told, exported.files), has_status(201));
-  EXPECT_THAT(put("a", told, exported.files), has_status(200)) << "the same open file";
-  EXPECT_THAT(put("b", told, exported.files), is_problem(409, "state_conflict"));
+  // That was the client's mistake: the device still works.
+  EXPECT_THAT(put("a", description, exported.files), has_status(201));
+  EXPECT_THAT(put("a", description, exported.files), has_status(200)) << "the same open file";
+  EXPECT_THAT(put("b", description, exported.files), is_problem(409, "state_conflict"));
   cache.expect_intact(1);
 }
 
-// A GPU's memory of an engine's, registered as an agent by the handle and by the descriptor.
-TEST_F(DeviceExportTest, IsCopiedToAndFromAsAnAgents) {
+// An engine's GPU memory, registered as an agent by the handle and by the descriptor.
+TEST_F(DeviceExportTest, LoadsToAndStoresFromAGpuAgent) {
   for (const bool by_file : {false, true}) {
     SCOPED_TRACE(by_file);
     json body = cache_body({.device = 4, .layout = "first"});
@@ -193,13 +195,13 @@ TEST_F(DeviceExportTest, IsCopiedToAndFromAsAnAgents) {
     if (by_file) body["tiers"]["device"]["memory"] = {{"export", "descriptor"}};
     TestCache area = TestCache::made_of(*owner_.rest, body);  // the engine's blocks
     const Reply exported = owner_.local->post(area.path("/tiers/device/export"));
-    const json told = exported.document();
+    const json description = exported.document();
     json regions = json::array();
-    for (const json& region : told.at("regions")) {
-      json part = {{"kind", told.at("kind")},
+    for (const json& region : description.at("regions")) {
+      json part = {{"kind", description.at("kind")},
                    {"offset_bytes", region.at("offset_bytes")},
                    {"size_bytes", region.at("size_bytes")}};
-      part[by_file ? "descriptor" : "handle"] = told.at(by_file ? "descriptor" : "handle");
+      part[by_file ? "descriptor" : "handle"] = description.at(by_file ? "descriptor" : "handle");
       regions.push_back(part);
     }
     json shape = body["layout"];
@@ -215,7 +217,7 @@ TEST_F(DeviceExportTest, IsCopiedToAndFromAsAnAgents) {
     EXPECT_EQ(descriptor.contains("handle"), !by_file);
     EXPECT_FALSE(
         server.rest->get("/v1/agents/gpu").document().at("descriptors").at(0).contains("handle"))
-        << "who may only look is not told how to open it";
+        << "a reader does not see how to open it";
     EXPECT_EQ(made.document().at("ends_with"), by_file ? "connection" : "lease");
     if (!by_file) {
       EXPECT_THAT(server.rest->put("/v1/agents/other", agent), is_problem(409, "state_conflict"));
@@ -245,7 +247,7 @@ TEST_F(DeviceExportTest, IsCopiedToAndFromAsAnAgents) {
                 has_status(200));
     for (int n = 1; n <= 3; ++n) EXPECT_EQ(area.expect_intact(n), "device");
 
-    // The same bytes under other keys.
+    // The same bytes in another cache.
     TestCache other(*server.rest, {.device = 4, .pinned = 4, .disk = 4});
     const Reply stored = server.rest->post(
         other.path("/store"),
@@ -257,7 +259,7 @@ TEST_F(DeviceExportTest, IsCopiedToAndFromAsAnAgents) {
   }
 }
 
-TEST(DeviceExportFault, IsToldByName) {
+TEST(DeviceExportFault, ReportsAFailedCallAndRecovers) {
   fakes::TempDir folder;
   std::ofstream(folder.path() / "config.json") << R"({"caches": []})";
   ServerProcess server(
@@ -268,7 +270,7 @@ TEST(DeviceExportFault, IsToldByName) {
   Rest rest(server.endpoint());
   const TestCache cache(rest, {.device = 4});
   EXPECT_THAT(rest.post(cache.path("/tiers/device/export")), is_problem(500, "device_error"));
-  // It was that call's failure, not the device's.
+  // The call failed, but the device still works.
   EXPECT_THAT(rest.post(cache.path("/tiers/device/export")), has_status(200));
   EXPECT_EQ(server.stop(), 0) << server.output();
 }

@@ -2,11 +2,11 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// Blocks in pieces on a device behind a bus: the fake libcudart stands in for NVIDIA's.
+// Blocks in several pieces on a device behind a bus. The fake libcudart replaces that of NVIDIA.
 namespace cairn::e2e {
 namespace {
 
-TEST(DeviceMemoryTest, CarriesBlocksInPiecesIntoAndOutOfADevice) {
+TEST(DeviceMemoryTest, MovesBlocksInPiecesIntoAndOutOfADevice) {
   const fakes::TempDir folder;
   const std::string config = (folder.path() / "config.json").string();
   std::ofstream(config) << R"({"caches": []})";
@@ -46,7 +46,7 @@ TEST(DeviceMemoryTest, CarriesBlocksInPiecesIntoAndOutOfADevice) {
   EXPECT_GT(before.at("segments"), 0);
   const json emptied = rest.post("/v1/devices/0/empty_cache").document();
   EXPECT_EQ(emptied.at("freed_bytes"), before.at("cached_bytes"));
-  // The two tiers.
+  // Only the two tiers are left.
   EXPECT_EQ(scratch().at("reserved_bytes"), scratch().at("allocated_bytes"));
   EXPECT_EQ(scratch().at("segments"), 2);
   EXPECT_EQ(server.stop(), 0) << server.output();

@@ -22,7 +22,7 @@ class DeviceTest : public testing::Test {
   std::unique_ptr<Rest> rest_;
 };
 
-TEST_F(DeviceTest, MovesLayersBetweenTheTiersAndBackWhole) {
+TEST_F(DeviceTest, MovesLayersBetweenTheTiersIntact) {
   start();
   EXPECT_EQ(rest_->get("/v1/system").document()["runtime"], "cuda");
   TestCache cache(*rest_, {.device = 4, .pinned = 16, .layout = "second"});
@@ -33,7 +33,7 @@ TEST_F(DeviceTest, MovesLayersBetweenTheTiersAndBackWhole) {
   EXPECT_EQ(server_->stop(), 0) << server_->output();
 }
 
-TEST_F(DeviceTest, TakesTheConfigurationThatCalibrationPrints) {
+TEST_F(DeviceTest, AcceptsTheConfigurationThatCalibrationPrints) {
   const auto program =
       std::filesystem::path(CAIRN_SERVER_PROGRAM).parent_path() / "cairn-calibrate";
   ChildProcess calibration(

@@ -6,8 +6,8 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// Several devices in one server: a cache on each, and blocks that go from one to another. On the
-// host runtime, and where it is built on the fake libcudart.
+// Several devices in one server: a cache on each, and copies between them. Runs on the host runtime
+// and, if it is built, on the fake libcudart.
 namespace cairn::e2e {
 namespace {
 
@@ -44,7 +44,7 @@ class DevicesTest : public testing::TestWithParam<Machine> {
         into.path("/transfers"),
         {{"keys", keys}, {"to", to}, {"from_cache", from.name()}, {"wait_ms", 60'000}});
   }
-  // Once nothing is pinned any more.
+  // Returns the counts once nothing is pinned.
   static TestCache::Counts at_rest(TestCache& cache) {
     TestCache::Counts counts;
     EXPECT_TRUE(eventually([&] {
@@ -70,7 +70,7 @@ class DevicesTest : public testing::TestWithParam<Machine> {
       ServerSetup{.flags = GetParam().flags, .environment = GetParam().environment}};
   Rest rest_{server_.endpoint()};
 };
-TEST_P(DevicesTest, TellWhatTheirMemoryHas) {
+TEST_P(DevicesTest, ReportsDeviceMemory) {
   TestCache cache = TestCache::made_of(rest_, body_on(1, "second"));
   const auto slots_of = [&](int device) {
     const json devices = rest_.get("/v1/devices").document().at("devices");
@@ -107,7 +107,7 @@ TEST_P(DevicesTest, TellWhatTheirMemoryHas) {
   EXPECT_EQ(cache.expect_intact(2), "device");
 }
 
-TEST_P(DevicesTest, HaveTheirTiersFromOneAllocatorEach) {
+TEST_P(DevicesTest, OneAllocatorServesTheTiersOfADevice) {
   const auto series = [&](const std::string& name) {
     return rest_.metric("cairn_allocator_" + name + "{allocator=\"device1\",device=\"1\"}");
   };
@@ -133,13 +133,13 @@ TEST_P(DevicesTest, HaveTheirTiersFromOneAllocatorEach) {
     EXPECT_EQ(series("retries_total"), 0);
     EXPECT_EQ(reserved(1), tier);
   }
-  // By default nothing is kept when it goes.
+  // By default the memory of a deleted tier is freed.
   EXPECT_THAT(rest_.del("/v1/caches/" + name), has_status(204));
   EXPECT_EQ(series("reserved_bytes"), 0);
   EXPECT_EQ(series("frees_total"), 1);
 }
 
-TEST_P(DevicesTest, KeepMemoryForTheNextTierUpToTheSetting) {
+TEST_P(DevicesTest, KeepsMemoryForTheNextTier) {
   ServerSetup setup{.flags = GetParam().flags, .environment = GetParam().environment};
   const fakes::TempDir folder;
   const std::string config = (folder.path() / "config.json").string();
@@ -153,7 +153,7 @@ TEST_P(DevicesTest, KeepMemoryForTheNextTierUpToTheSetting) {
   const json body = body_on(2, "first");
   for (int round = 0; round < 3; ++round) {
     TestCache cache = TestCache::made_of(rest, body);
-    // What an earlier tier had in this memory is gone: a commit of what was never written is zeros.
+    // The bytes of an earlier tier are gone: an unwritten block reads as zeros.
     const json allocated = cache.allocate(8, "device");
     json blocks = json::array();
     for (int n = 0; n < 8; ++n) {
@@ -179,7 +179,7 @@ TEST_P(DevicesTest, KeepMemoryForTheNextTierUpToTheSetting) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
-TEST_P(DevicesTest, ThatAreNotThereAreRefusedByName) {
+TEST_P(DevicesTest, RefusesMissingDevices) {
   for (const char* id : {"3", "-1", "0x0", "x", "99999999999999999999"}) {
     for (const char* verb : {"empty_cache", "reset_peaks"}) {
       EXPECT_THAT(rest_.post("/v1/devices/" + std::string(id) + "/" + verb),
@@ -192,7 +192,7 @@ TEST_P(DevicesTest, ThatAreNotThereAreRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(Machines, DevicesTest, testing::ValuesIn(machines()),
                          [](const auto& machine) { return std::string(machine.param.name); });
 
-TEST_P(DevicesTest, CopyBlocksToEachOther) {
+TEST_P(DevicesTest, CopiesBlocksBetweenDevices) {
   TestCache a = TestCache::made_of(rest_, body_on(0, "fully_contiguous"));
   TestCache b = TestCache::made_of(rest_, body_on(1, "second"));
   TestCache c = TestCache::made_of(rest_, body_on(2, "first"));
@@ -202,7 +202,7 @@ TEST_P(DevicesTest, CopyBlocksToEachOther) {
   EXPECT_EQ(there.at("blocks_done"), 5);
   EXPECT_EQ(there.at("bytes"), 5 * kBlockBytes);
   EXPECT_EQ(copy(c, b, keys(1, 5)).document().at("state"), "done");
-  // What is read there came from there.
+  // Clear the sources: what is read now are the copies.
   EXPECT_THAT(rest_.post(a.path("/clear")), has_status(200));
   EXPECT_THAT(rest_.post(b.path("/clear")), has_status(200));
   for (int n = 1; n <= 5; ++n) EXPECT_EQ(c.expect_intact(n), "device");
@@ -210,10 +210,10 @@ TEST_P(DevicesTest, CopyBlocksToEachOther) {
   for (int n = 2; n <= 5; ++n) EXPECT_EQ(parent_of(c, n), key(n - 1));
 }
 
-TEST_P(DevicesTest, CopyFromAndToEveryTierOfMemory) {
+TEST_P(DevicesTest, CopiesFromEveryTierToTheMemoryTiers) {
   TestCache a = TestCache::made_of(rest_, body_on(0, "first"));
   for (int n = 1; n <= 3; ++n) a.store(n, std::string("?tier=") + kTierNames[n - 1]);
-  // A read's or a write's pin may outlast its answer by a moment.
+  // The pin of a read or a write may outlast its response by a moment.
   const TestCache::Counts before = at_rest(a);
   for (const char* to : {"device", "pinned"}) {
     TestCache b = TestCache::made_of(rest_, body_on(1, "fully_contiguous"));
@@ -222,11 +222,11 @@ TEST_P(DevicesTest, CopyFromAndToEveryTierOfMemory) {
     EXPECT_EQ(b.counts().at("leases"), 0);
     EXPECT_EQ(at_rest(b).at(std::string(to) + "/evictable"), 3);
   }
-  // Nothing of it is left in the source; it holds what it held.
+  // The source holds what it held before.
   EXPECT_EQ(at_rest(a), before);
 }
 
-TEST_P(DevicesTest, CountWhatIsThereAlready) {
+TEST_P(DevicesTest, CountsBlocksThatAreThereAlready) {
   TestCache a = TestCache::made_of(rest_, body_on(0, "fully_contiguous"));
   TestCache b = TestCache::made_of(rest_, body_on(1, "fully_contiguous"));
   a.store_prefix(1, 3, "device");
@@ -234,12 +234,12 @@ TEST_P(DevicesTest, CountWhatIsThereAlready) {
   const json done = copy(b, a, {key(1), key(2), key(3), key(1)}).document();
   EXPECT_EQ(done.at("state"), "done");
   EXPECT_EQ(done.at("blocks_done"), 4);
-  EXPECT_EQ(done.at("bytes"), 3 * kBlockBytes) << "one of them from another tier of the cache";
+  EXPECT_EQ(done.at("bytes"), 3 * kBlockBytes) << "one comes from another tier of the cache";
   EXPECT_EQ(b.expect_intact(2), "device");
   EXPECT_EQ(copy(b, a, keys(1, 3)).document().at("bytes"), 0);
 }
 
-TEST_P(DevicesTest, SayWhatIsRefused) {
+TEST_P(DevicesTest, RefusesImpossibleCopies) {
   TestCache a = TestCache::made_of(rest_, body_on(0, "fully_contiguous"));
   TestCache b = TestCache::made_of(rest_, body_on(1, "fully_contiguous", 2));
   json wider = body_on(1, "fully_contiguous");
@@ -258,7 +258,7 @@ TEST_P(DevicesTest, SayWhatIsRefused) {
           b.path("/transfers"),
           {{"keys", keys(1, 1)}, {"to", "device"}, {"mode", "move"}, {"from_cache", a.name()}}),
       is_problem(422, "impossible"));
-  // Three do not fit two: the first two come, the other is named, and nothing is held for it.
+  // Two of the three blocks fit. The third is named, and nothing is held for it.
   const json full = copy(b, a, keys(1, 3)).document();
   EXPECT_EQ(full.at("state"), "failed");
   ASSERT_EQ(full.at("failures").size(), 1u);

@@ -1,5 +1,4 @@
-// What a web page of somebody else, or a name that somebody else made to lead here, can do to a
-// server: nothing.
+// A foreign web page, or a foreign host name that leads to the server, cannot harm it.
 #include <openssl/evp.h>
 
 #include "tests/e2e/support/raw_connection.hpp"
@@ -15,7 +14,7 @@ class DoorsTest : public ServedTest {
  protected:
   static void SetUpTestSuite() { start({"--allowed-hosts", "cairn.example,*.pods.example"}); }
 
-  // One request on a connection of its own, with just these fields.
+  // Sends one request on a separate connection, with only these fields.
   static Reply ask(const std::string& method, const std::string& target,
                    const std::vector<std::string>& fields, const std::string& body = "") {
     std::string text = method + " " + target + " HTTP/1.1\r\n";
@@ -28,7 +27,7 @@ class DoorsTest : public ServedTest {
   static std::string own_host() { return "Host: " + server().endpoint().authority(); }
 };
 
-TEST_F(DoorsTest, RefusesANameThatIsNotItsOwn) {
+TEST_F(DoorsTest, RefusesAForeignHostName) {
   for (const std::string& own :
        {server().endpoint().authority(), std::string("localhost"), std::string("[::1]:7070"),
         std::string("cairn.example:7070"), std::string("a.pods.example")}) {
@@ -43,7 +42,7 @@ TEST_F(DoorsTest, RefusesANameThatIsNotItsOwn) {
   }
 }
 
-TEST_F(DoorsTest, LetsAForeignPageClearNoCache) {
+TEST_F(DoorsTest, RefusesChangesByAForeignPage) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(1);
   const std::string json_type = "Content-Type: application/json";
@@ -55,7 +54,8 @@ TEST_F(DoorsTest, LetsAForeignPageClearNoCache) {
     EXPECT_THAT(ask("DELETE", cache.path(), fields), is_problem(403, "cross_site"));
     EXPECT_THAT(ask("PUT", cache.key_path(2), {own_host(), sign}, block(2)),
                 is_problem(403, "cross_site"));
-    EXPECT_THAT(ask("GET", cache.path(), fields), has_status(200)) << "it is not let read it";
+    EXPECT_THAT(ask("GET", cache.path(), fields), has_status(200))
+        << "the browser does not let the page read it";
   }
   cache.expect_intact(1);
   const std::string own = "Origin: http://" + server().endpoint().authority();
@@ -65,8 +65,8 @@ TEST_F(DoorsTest, LetsAForeignPageClearNoCache) {
   EXPECT_FALSE(cache.holds(1));
 }
 
-// A form, a beacon and a fetch without CORS send these without asking the server first.
-TEST_F(DoorsTest, TakesNoBodyOfATypeThatAnyPageMaySend) {
+// Forms, beacons and fetches without CORS send these types without asking the server first.
+TEST_F(DoorsTest, RefusesBodyTypesThatAnyPageMaySend) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(1);
   const std::string unsupported = "unsupported_media_type";
@@ -87,11 +87,11 @@ TEST_F(DoorsTest, TakesNoBodyOfATypeThatAnyPageMaySend) {
   cache.expect_intact(1);
   EXPECT_FALSE(cache.holds(2));
   EXPECT_THAT(ask("POST", cache.path("/clear"), {own_host(), "Content-Length: 0"}), has_status(200))
-      << "without a body no type is asked for";
+      << "a request without a body needs no type";
   EXPECT_FALSE(cache.holds(1));
 }
 
-TEST_F(DoorsTest, AnswersNothingThatAPageCouldTakeForAScript) {
+TEST_F(DoorsTest, ResponsesForbidUseByOtherSites) {
   for (const char* target : {"/", "/v1/caches", "/metrics", "/openapi.json", "/nothing"}) {
     const Reply reply = rest_.get(target);
     EXPECT_EQ(reply.header("X-Content-Type-Options"), "nosniff") << target;
@@ -104,7 +104,7 @@ TEST_F(DoorsTest, AnswersNothingThatAPageCouldTakeForAScript) {
             405u);
 }
 
-// What a policy names between the page's <tag> and </tag>.
+// The source in a policy for the text between <tag> and </tag>.
 std::string source_of(const std::string& page, const std::string& tag) {
   const std::size_t begin = page.find("<" + tag + ">") + tag.size() + 2;
   const std::string content = page.substr(begin, page.find("</" + tag + ">") - begin);
@@ -116,7 +116,7 @@ std::string source_of(const std::string& page, const std::string& tag) {
          std::string(reinterpret_cast<char*>(base64), static_cast<std::size_t>(length)) + "'";
 }
 
-TEST_F(DoorsTest, LetsItsPageRunNothingButItsOwnScript) {
+TEST_F(DoorsTest, PolicyAllowsOnlyThePagesOwnScript) {
   const Reply page = rest_.get("/");
   const std::string policy = page.header("Content-Security-Policy");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
@@ -129,7 +129,7 @@ TEST_F(DoorsTest, LetsItsPageRunNothingButItsOwnScript) {
   EXPECT_THAT(page.body, Not(testing::ContainsRegex(" on[a-z]+=\"")));
 }
 
-// It changes what a commit means, so that no link may do it.
+// An export changes what a commit means, so a link must not start one.
 TEST_F(DoorsTest, ExportsATierByPostOnly) {
   TestCache cache(rest_, {.pinned = 1});
   const Reply reply = rest_.get(cache.path("/tiers/pinned/export"));

@@ -1,4 +1,4 @@
-// What is told of what happens: over Server-Sent Events, and over ZeroMQ as a router reads it.
+// Events over Server-Sent Events, and over ZeroMQ as a router reads them.
 #include <fstream>
 
 #include "tests/e2e/support/event_listener.hpp"
@@ -22,7 +22,7 @@ class EventsTest : public ServedTest {
   }
 };
 
-TEST_F(EventsTest, TellsWhatIsStoredAndRemoved) {
+TEST_F(EventsTest, ReportsStoredAndRemovedBlocks) {
   TestCache cache(rest_, {.pinned = 4, .disk = 4});
   EventListener listener = listen(cache);
   EXPECT_THAT(listener.head(), StartsWith("HTTP/1.1 200"));
@@ -35,7 +35,7 @@ TEST_F(EventsTest, TellsWhatIsStoredAndRemoved) {
   EXPECT_EQ(event.data.at("tier"), "pinned");
   EXPECT_EQ(event.data.at("keys")[0], key(1));
   EXPECT_TRUE(event.data.at("parent").is_null());
-  if (event.data.at("keys").size() == 1) {  // else both came at once
+  if (event.data.at("keys").size() == 1) {  // otherwise both came in one event
     const std::uint64_t before = std::stoull(event.id);
     event = listener.next();
     EXPECT_EQ(event.data.at("keys"), json::array({key(2)}));
@@ -52,7 +52,7 @@ TEST_F(EventsTest, TellsWhatIsStoredAndRemoved) {
   EXPECT_EQ(event.data.at("keys"), json::array({key(2)}));
 }
 
-TEST_F(EventsTest, TellsThatACacheIsEmptyWhenItIsClearedAndWhenItIsDropped) {
+TEST_F(EventsTest, ReportsAClearedAndADeletedCache) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(1);
   EventListener listener = listen(cache);
@@ -67,7 +67,7 @@ TEST_F(EventsTest, TellsThatACacheIsEmptyWhenItIsClearedAndWhenItIsDropped) {
   EXPECT_EQ(event.data.at("cache"), cache.name());
 }
 
-TEST_F(EventsTest, SaysNothingOfAClearThatLeavesALeasedBlock) {
+TEST_F(EventsTest, ReportsNoClearThatLeavesALeasedBlock) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store_prefix(1, 2, "pinned");
   const json held = cache.match(keys(1, 1), 30'000);
@@ -80,7 +80,7 @@ TEST_F(EventsTest, SaysNothingOfAClearThatLeavesALeasedBlock) {
   EXPECT_EQ(event.data.at("keys"), json::array({key(7)}));
 }
 
-TEST_F(EventsTest, GoesOnWhereAClientLeftOff) {
+TEST_F(EventsTest, ResumesAfterTheLastEventId) {
   TestCache cache(rest_, {.pinned = 8});
   std::string id;
   {
@@ -91,16 +91,16 @@ TEST_F(EventsTest, GoesOnWhereAClientLeftOff) {
   cache.store(2);
   cache.store(3);
   EventListener again = listen(cache, id);
-  json told = json::array();
-  while (told.size() < 2) {
+  json reported = json::array();
+  while (reported.size() < 2) {
     const SseEvent event = again.next();
     ASSERT_EQ(event.name, "stored");
-    for (const json& each : event.data.at("keys")) told.push_back(each);
+    for (const json& each : event.data.at("keys")) reported.push_back(each);
   }
-  EXPECT_EQ(told, json::array({key(2), key(3)}));
+  EXPECT_EQ(reported, json::array({key(2), key(3)}));
 }
 
-TEST_F(EventsTest, TellsAClientThatHasMissedSome) {
+TEST_F(EventsTest, ReportsAGapOfLostEvents) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(1);
   for (const char* id : {"1", "9223372036854775807"}) {
@@ -113,7 +113,7 @@ TEST_F(EventsTest, TellsAClientThatHasMissedSome) {
               is_problem(400, "malformed"));
 }
 
-TEST_F(EventsTest, TellsTheTokensThatABlocksMetadataHas) {
+TEST_F(EventsTest, ReportsTheTokensInABlocksMetadata) {
   TestCache cache(rest_, {.pinned = 4});
   EventListener listener = listen(cache);
   const json allocation = cache.allocate(1, "pinned");
@@ -125,7 +125,7 @@ TEST_F(EventsTest, TellsTheTokensThatABlocksMetadataHas) {
   EXPECT_EQ(listener.next().data.at("tokens"), json::array({5, 6, 7, 8}));
 }
 
-TEST_F(EventsTest, RefusesACacheThatIsNotThere) {
+TEST_F(EventsTest, RefusesAnUnknownCache) {
   EXPECT_THAT(rest_.get("/v1/events?cache=nowhere"), is_problem(404, "unknown_cache"));
   EXPECT_THAT(rest_.get("/v1/events?cashe=x"), is_problem(400, "unknown_field"));
 }
@@ -147,7 +147,7 @@ class ZmqEvents : public testing::Test {
         ServerSetup{.flags = {"--config", (folder_.path() / "config").string()}});
     rest_ = std::make_unique<Rest>(server_->endpoint());
   }
-  // A subscriber that is known to be heard: what is published before it has joined is lost to it.
+  // Returns a subscriber that has joined: it misses events that are published before that.
   std::unique_ptr<ZmqPeer> subscribe(TestCache& cache) {
     auto peer = std::make_unique<ZmqPeer>(ZMQ_SUB, endpoint_);
     std::atomic<bool> joined{false};
@@ -163,7 +163,7 @@ class ZmqEvents : public testing::Test {
     knocking.join();
     return peer;
   }
-  // Batches until one holds the key's event of that name.
+  // Receives batches until one has a wanted event.
   static json wait_for(ZmqPeer& peer, const std::function<bool(const json&)>& wanted,
                        std::vector<std::string>& frames) {
     while (true) {
@@ -228,7 +228,7 @@ TEST_F(ZmqEvents, PublishesWhatARouterReads) {
       json::array({"AllBlocksCleared"}));
 }
 
-TEST_F(ZmqEvents, WritesMapsAndNumbersUnlessSetOtherwise) {
+TEST_F(ZmqEvents, WritesMapsAndNumbersByDefault) {
   serve({{"rank", 3}});
   TestCache cache(*rest_, {.pinned = 16});
   auto router = subscribe(cache);
@@ -249,8 +249,8 @@ TEST_F(ZmqEvents, WritesMapsAndNumbersUnlessSetOtherwise) {
   EXPECT_EQ(json::from_msgpack(frames[2]).at(2), 3);
 }
 
-// A block in the middle without tokens would otherwise take those of all that are told with it.
-TEST_F(ZmqEvents, BlocksWithTokensAreToldWithThemBesideBlocksWithout) {
+// A block without tokens must not remove the tokens of the blocks reported with it.
+TEST_F(ZmqEvents, KeepsTokensBesideABlockWithoutTokens) {
   serve({});
   TestCache cache(*rest_, {.pinned = 16});
   auto router = subscribe(cache);
@@ -272,41 +272,41 @@ TEST_F(ZmqEvents, BlocksWithTokensAreToldWithThemBesideBlocksWithout) {
     for (const auto byte : bytes.get_binary()) number = number << 8 | byte;
     return json(number);
   };
-  std::map<json, json> told;  // by its hash
-  while (told.size() < 3) {
+  std::map<json, json> reported;  // by its hash
+  while (reported.size() < 3) {
     const auto frames = router->receive();
     ASSERT_FALSE(frames.empty());
     const json batch = json::from_msgpack(frames[2]);
     for (const json& event : batch.at(1)) {
       if (event.at("type") != "BlockStored") continue;
       for (int n = 0; n < 3; ++n) {
-        if (event.at("block_hashes") == json::array({hash(n)})) told[hash(n)] = event;
+        if (event.at("block_hashes") == json::array({hash(n)})) reported[hash(n)] = event;
       }
     }
   }
   for (int n = 0; n < 3; ++n) {
-    const json& stored = told.at(hash(n));
+    const json& stored = reported.at(hash(n));
     EXPECT_EQ(stored.at("token_ids"), n == 1 ? json::array() : json::array({10 * n, 1, 2, 3}));
     EXPECT_EQ(stored.at("parent_block_hash"), n == 0 ? json(nullptr) : hash(n - 1));
   }
 }
 
-TEST_F(ZmqEvents, ReplaysWhatASubscriberMissed) {
+TEST_F(ZmqEvents, ReplaysMissedBatches) {
   serve(kOldForm);
   TestCache cache(*rest_, {.pinned = 16});
   cache.store(1);
   cache.store(2);
-  // Replay is asked for until both are there: they are published a moment after they are stored.
+  // Ask for a replay until it has both: blocks are published a moment after they are stored.
   std::vector<std::string> numbers;
-  json told = json::array();
+  json reported = json::array();
   EXPECT_TRUE(eventually([&] {
     ZmqPeer late(ZMQ_REQ, replay_);
     late.send({std::string(8, '\0')});
-    // A REQ socket is given one answer a request; a router reads them with a DEALER.
+    // A REQ socket gets one reply per request; a router uses a DEALER.
     return !late.receive().empty();
   }));
   EXPECT_TRUE(eventually([&] {
-    told = json::array();
+    reported = json::array();
     numbers.clear();
     ZmqPeer late(ZMQ_DEALER, replay_);
     late.send({"", std::string(8, '\0')});
@@ -317,22 +317,22 @@ TEST_F(ZmqEvents, ReplaysWhatASubscriberMissed) {
       numbers.push_back(frames[1]);
       const json batch = json::from_msgpack(frames[2]);
       for (const json& event : batch.at(1)) {
-        for (const json& hash : event.at(1)) told.push_back(hash);
+        for (const json& hash : event.at(1)) reported.push_back(hash);
       }
     }
-    return told.size() == 2;
+    return reported.size() == 2;
   }));
-  EXPECT_EQ(told, json::array({bytes_of(key(1)), bytes_of(key(2))}));
+  EXPECT_EQ(reported, json::array({bytes_of(key(1)), bytes_of(key(2))}));
   EXPECT_EQ(number_of(numbers.front()), 0u);
   ZmqPeer later(ZMQ_DEALER, replay_);
   std::string from(8, '\0');
   from.back() = static_cast<char>(numbers.size());
   later.send({"", from});
-  EXPECT_EQ(later.receive().at(1), std::string(8, '\xff')) << "nothing is newer";
+  EXPECT_EQ(later.receive().at(1), std::string(8, '\xff')) << "no batch is newer";
 }
 
-// More than a socket's queues take.
-TEST_F(ZmqEvents, AReplayOfThousandsHasEachOfThemAndAnEnd) {
+// More batches than the queues of a socket hold.
+TEST_F(ZmqEvents, ReplaysThousandsOfBatchesAndEnds) {
   serve({});
   TestCache one(*rest_, {.pinned = 1'500});
   TestCache other(*rest_, {.pinned = 1'500});
@@ -342,7 +342,7 @@ TEST_F(ZmqEvents, AReplayOfThousandsHasEachOfThemAndAnEnd) {
   std::vector<std::uint64_t> numbers;
   EXPECT_TRUE(eventually([&] {
     numbers.clear();
-    std::size_t told = 0;
+    std::size_t reported = 0;
     ZmqPeer late(ZMQ_DEALER, replay_);
     late.send({"", std::string(8, '\0')});
     while (true) {
@@ -351,15 +351,15 @@ TEST_F(ZmqEvents, AReplayOfThousandsHasEachOfThemAndAnEnd) {
       if (frames[1] == std::string(8, '\xff')) break;
       numbers.push_back(number_of(frames[1]));
       const json batch = json::from_msgpack(frames[2]);
-      for (const json& event : batch.at(1)) told += event.at("block_hashes").size();
+      for (const json& event : batch.at(1)) reported += event.at("block_hashes").size();
     }
-    return told == kStored;
+    return reported == kStored;
   }));
   ASSERT_GT(numbers.size(), 1'000U);
   for (std::size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], i);
 }
 
-TEST_F(ZmqEvents, AnEndpointThatIsNoneIsRefusedAtTheStart) {
+TEST_F(ZmqEvents, RefusesABadEndpointAtStart) {
   std::ofstream(folder_.path() / "config")
       << json{{"caches", json::array()}, {"events", {{"zmq", {{"endpoint", "inproc://events"}}}}}};
   ChildProcess program({CAIRN_SERVER_PROGRAM, "--listen", "127.0.0.1:0", "--data-dir",

@@ -10,7 +10,7 @@
 #include "tests/e2e/support/mapped_slots.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
-// A tier's memory in the hands of another process: this test is the engine.
+// Another process maps a tier's memory. The test plays the engine.
 namespace cairn::e2e {
 namespace {
 
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Places, ExportOfTierTest,
                            return std::string(place.param.tier) + "_" + place.param.layout;
                          });
 
-TEST_P(ExportOfTierTest, IsReadInPlaceUnderALease) {
+TEST_P(ExportOfTierTest, ReadsInPlaceUnderALease) {
   cache_.store_prefix(1, 3, tier_);
   const MappedTier mapped(exported(cache_, tier_));
   const json match = cache_.match(keys(1, 3), 30'000);
@@ -72,7 +72,7 @@ TEST_P(ExportOfTierTest, IsReadInPlaceUnderALease) {
   EXPECT_THAT(rest_.del("/v1/leases/" + match.at("lease").get<std::string>()), has_status(200));
 }
 
-TEST_P(ExportOfTierTest, IsWrittenInPlaceAndCommitted) {
+TEST_P(ExportOfTierTest, WritesInPlaceAndCommits) {
   MappedTier mapped(exported(cache_, tier_));
   const json allocation = cache_.allocate(3, tier_);
   for (int i = 0; i < 3; ++i) {
@@ -82,16 +82,16 @@ TEST_P(ExportOfTierTest, IsWrittenInPlaceAndCommitted) {
   EXPECT_FALSE(cache_.holds(10));
   EXPECT_THAT(commit(cache_, allocation, 10), has_status(200));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(cache_.expect_intact(10 + i), tier_);
-  // Where it goes from there, the bytes go too.
+  // A transfer moves these bytes too.
   rest_.del("/v1/leases/" + allocation.at("lease").get<std::string>());
   EXPECT_EQ(cache_.transfer(keys(10, 3), "disk", "move").at("state"), "done");
-  // A copy that was being read goes after the read.
+  // A copy that is being read is removed after the read.
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(eventually([&] { return cache_.expect_intact(10 + i) == "disk"; }));
   }
 }
 
-TEST_P(ExportOfTierTest, TakesSlotsThatWereAllocatedBefore) {
+TEST_P(ExportOfTierTest, CommitsSlotsAllocatedBeforeTheExport) {
   const json allocation = cache_.allocate(1, tier_);
   MappedTier mapped(exported(cache_, tier_));
   mapped.write_block(allocation.at("blocks").at(0).at("slot"), block(20));
@@ -99,11 +99,11 @@ TEST_P(ExportOfTierTest, TakesSlotsThatWereAllocatedBefore) {
   EXPECT_EQ(cache_.expect_intact(20), tier_);
 }
 
-TEST_P(ExportOfTierTest, LeavesBlocksWrittenOverHttpAsTheyWere) {
+TEST_P(ExportOfTierTest, KeepsBlocksWrittenOverHttp) {
   const MappedTier mapped(exported(cache_, tier_));
   cache_.store(30, "?tier=" + tier_);
   EXPECT_EQ(cache_.expect_intact(30), tier_);
-  // A block of which a piece came over HTTP is one of HTTP's: what else it has is zeros.
+  // A block with one piece written over HTTP has zeros elsewhere.
   const json allocation = cache_.allocate(1, tier_);
   const json& handle = allocation.at("blocks").at(0);
   EXPECT_TRUE(rest_
@@ -117,25 +117,26 @@ TEST_P(ExportOfTierTest, LeavesBlocksWrittenOverHttpAsTheyWere) {
   EXPECT_EQ(mapped.read_block(handle.at("slot")), expected);
 }
 
-TEST_F(ExportTest, BelongsToTheServersOwnerAlone) {
+TEST_F(ExportTest, OnlyTheServersUserCanOpenTheFile) {
   const TestCache cache(rest_, {.device = 2, .pinned = 2});
   for (const char* tier : {"device", "pinned"}) {
-    const json told = exported(cache, tier);
-    EXPECT_EQ(told.at("kind"), "shm");
+    const json description = exported(cache, tier);
+    EXPECT_EQ(description.at("kind"), "shm");
     struct stat file {};
-    ASSERT_EQ(::stat(told.at("path").get<std::string>().c_str(), &file), 0);
+    ASSERT_EQ(::stat(description.at("path").get<std::string>().c_str(), &file), 0);
     EXPECT_EQ(file.st_mode & 07777, 0600u);
     EXPECT_EQ(file.st_uid, ::geteuid());
-    EXPECT_EQ(file.st_ino, told.at("inode"));
-    EXPECT_GE(static_cast<std::uint64_t>(file.st_size), told.at("size_bytes").get<std::uint64_t>());
+    EXPECT_EQ(file.st_ino, description.at("inode"));
+    EXPECT_GE(static_cast<std::uint64_t>(file.st_size),
+              description.at("size_bytes").get<std::uint64_t>());
   }
 }
 
-// Else one process could end another by cutting off what both have mapped.
-TEST_F(ExportTest, CannotBeCutOffOrGrown) {
+// Otherwise one process could kill another by truncating the memory that both have mapped.
+TEST_F(ExportTest, RefusesToResizeTheFile) {
   TestCache cache(rest_, {.pinned = 2});
-  const json told = exported(cache, "pinned");
-  const int file = ::open(told.at("path").get<std::string>().c_str(), O_RDWR | O_CLOEXEC);
+  const json description = exported(cache, "pinned");
+  const int file = ::open(description.at("path").get<std::string>().c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(file, 0);
   EXPECT_EQ(::ftruncate(file, 0), -1);
   EXPECT_EQ(errno, EPERM);
@@ -145,21 +146,21 @@ TEST_F(ExportTest, CannotBeCutOffOrGrown) {
   cache.expect_intact(1);
 }
 
-TEST_F(ExportTest, DescribesItselfAlike) {
+TEST_F(ExportTest, RepeatedExportsAreEqual) {
   const TestCache cache(rest_, {.pinned = 4, .layout = "second"});
-  const json told = exported(cache, "pinned");
-  EXPECT_EQ(told, exported(cache, "pinned"));
-  EXPECT_EQ(told.at("regions").size(), kLayers);
-  EXPECT_EQ(told.at("strides"),
+  const json description = exported(cache, "pinned");
+  EXPECT_EQ(description, exported(cache, "pinned"));
+  EXPECT_EQ(description.at("regions").size(), kLayers);
+  EXPECT_EQ(description.at("strides"),
             rest_.get(cache.path()).document().at("/tiers/pinned/strides"_json_pointer));
-  for (const json& region : told.at("regions")) {
+  for (const json& region : description.at("regions")) {
     EXPECT_LE(region.at("offset_bytes").get<std::uint64_t>() +
                   region.at("size_bytes").get<std::uint64_t>(),
-              told.at("size_bytes").get<std::uint64_t>());
+              description.at("size_bytes").get<std::uint64_t>());
   }
 }
 
-TEST_F(ExportTest, IsRefusedForWhatCannotBeMapped) {
+TEST_F(ExportTest, RefusesTiersThatCannotBeMapped) {
   const TestCache cache(rest_, {.pinned = 2, .disk = 2});
   EXPECT_THAT(rest_.post(tier_path(cache, "disk")), is_problem(422, "impossible"));
   EXPECT_THAT(rest_.post(tier_path(cache, "device")), is_problem(422, "unknown_tier"));
@@ -169,7 +170,7 @@ TEST_F(ExportTest, IsRefusedForWhatCannotBeMapped) {
   EXPECT_THAT(rest_.post(tier_path(cache, "pinned") + "?as=fd"), is_problem(400));
 }
 
-TEST_F(ExportTest, ForgetsAnEngineThatDiesWhileItWrites) {
+TEST_F(ExportTest, FreesTheSlotsOfAnEngineThatDies) {
   TestCache cache(rest_, {.pinned = 2});
   const auto before = cache.counts();
   {
@@ -183,8 +184,8 @@ TEST_F(ExportTest, ForgetsAnEngineThatDiesWhileItWrites) {
   cache.expect_intact(2);
 }
 
-// An engine that was away for too long is told so: what it read may have been another block.
-TEST_F(ExportTest, TellsWhoReadsAfterTheLease) {
+// An engine that was away too long gets an error: it may have read another block.
+TEST_F(ExportTest, LateReaderFindsItsLeaseEnded) {
   TestCache cache(rest_, {.pinned = 2});
   cache.store(1);
   const MappedTier mapped(exported(cache, "pinned"));
@@ -193,7 +194,7 @@ TEST_F(ExportTest, TellsWhoReadsAfterTheLease) {
   EXPECT_THAT(rest_.del("/v1/leases/" + lease), is_refusal());
 }
 
-// Files that a process has mapped and that others find by name.
+// The named files in shared memory that a process has mapped.
 std::set<std::string> shared_names(pid_t pid) {
   std::set<std::string> names;
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
@@ -204,7 +205,7 @@ std::set<std::string> shared_names(pid_t pid) {
   return names;
 }
 
-TEST(ExportAfterACrash, LeavesNothingBehindAndIsNotMistakenForTheNextServers) {
+TEST(ExportAfterACrash, LeavesNoFilesAndTheNextExportIsDifferent) {
   std::set<std::string> names;
   json old;
   std::unique_ptr<MappedTier> mapped;
@@ -221,7 +222,7 @@ TEST(ExportAfterACrash, LeavesNothingBehindAndIsNotMistakenForTheNextServers) {
     server.kill();
     EXPECT_EQ(rest.get("/healthz").status, 0u);
   }
-  // What is mapped stays memory, and is nobody else's.
+  // The mapped memory stays valid, and nobody else gets it.
   EXPECT_EQ(mapped->read_block(slot), block(1));
   for (const std::string& name : names) EXPECT_FALSE(std::filesystem::exists(name)) << name;
   EXPECT_FALSE(std::filesystem::exists(old.at("path").get<std::string>()));
@@ -229,8 +230,8 @@ TEST(ExportAfterACrash, LeavesNothingBehindAndIsNotMistakenForTheNextServers) {
   ServerProcess next;
   Rest rest(next.endpoint());
   TestCache cache(rest, {.pinned = 2});
-  const json told = rest.post(tier_path(cache, "pinned")).document();
-  EXPECT_NE(told.at("inode"), old.at("inode"));
+  const json description = rest.post(tier_path(cache, "pinned")).document();
+  EXPECT_NE(description.at("inode"), old.at("inode"));
   EXPECT_EQ(next.stop(), 0);
 }
 

@@ -3,7 +3,7 @@
 
 #include "tests/e2e/support/server_group.hpp"
 
-// Servers that share what each of them computes, and one of them dies.
+// Servers share the blocks that they compute, and one of them dies.
 namespace cairn::e2e {
 namespace {
 
@@ -38,8 +38,8 @@ json broadcast_of(int first, int count) {
   return {{"cache", "c"}, {"keys", keys(first, count)}, {"root", 0}};
 }
 
-// Stops the server as soon as a broadcast that needs it has moved something; true where the
-// broadcast then stands in the middle: what the root has not sent yet cannot come through.
+// Stops rank 2 as soon as the broadcast has moved a block. Returns true if the root then still has
+// blocks to send: the broadcast cannot end.
 bool stop_in_the_middle(ServerGroup& group, const std::vector<std::string>& transfers) {
   const auto done_on = [&](std::size_t rank) {
     const Reply reply = group[rank].rest->get("/v1/transfers/" + transfers[rank]);
@@ -50,7 +50,7 @@ bool stop_in_the_middle(ServerGroup& group, const std::vector<std::string>& tran
   return done_on(0) < kLargeBlocks;
 }
 
-TEST(GroupLoss, OneServerKilledInTheMiddleOfABroadcast) {
+TEST(GroupLoss, KilledServerFailsTheBroadcastAndTheRestRegroup) {
   ServerGroup group({4}, {{"piece_bytes", kLargeBytes}, {"step_timeout_ms", 20'000}});
   group.make_cache("c", large_cache);
   std::vector<std::string> transfers;
@@ -83,7 +83,7 @@ TEST(GroupLoss, OneServerKilledInTheMiddleOfABroadcast) {
     EXPECT_EQ(group.state("g", rank), "failed");
     EXPECT_THAT(group[rank].rest->post("/v1/groups/g/broadcast", broadcast_of(0, 1)),
                 is_problem(503, "unavailable"));
-    // What is there is whole.
+    // Each block there is intact.
     for (int n = 0; n < kLargeBlocks; ++n) {
       const Reply reply = group[rank].rest->get(large_path(n));
       EXPECT_TRUE(reply.status == 404 || reply.body == large_block(n)) << rank << ": " << n;
@@ -91,7 +91,7 @@ TEST(GroupLoss, OneServerKilledInTheMiddleOfABroadcast) {
     EXPECT_TRUE(group[rank].rest->del("/v1/groups/g").ok());
   }
 
-  // Those that are left make a new group.
+  // The remaining ranks form a new group.
   const Reply invited = group.invite("h", 3);
   ASSERT_THAT(invited, has_status(201));
   const std::vector<std::size_t> left = {0, 1, 3};
@@ -112,7 +112,7 @@ TEST(GroupLoss, OneServerKilledInTheMiddleOfABroadcast) {
   }
 }
 
-TEST(GroupLoss, ARankThatDoesNotAnswerIsADeadline) {
+TEST(GroupLoss, SilentRankExceedsTheDeadline) {
   ServerGroup group({2}, {{"step_timeout_ms", 300}});
   group.make_cache("c", [](std::size_t) { return cache_body({.pinned = 4}); });
   group.form("g");
@@ -123,7 +123,7 @@ TEST(GroupLoss, ARankThatDoesNotAnswerIsADeadline) {
   EXPECT_EQ(ended.at("failures").at(0).at("key"), key(0));
 }
 
-TEST(GroupLoss, ARankThatBringsNoNumbersIsADeadline) {
+TEST(GroupLoss, ReductionWithoutARankExceedsTheDeadline) {
   ServerGroup group({2}, {{"step_timeout_ms", 300}});
   group.form("g");
   const auto transfers = group.start("g", "all_reduce", {{"values", {1, 2}}, {"op", "sum"}}, {0});
@@ -133,7 +133,7 @@ TEST(GroupLoss, ARankThatBringsNoNumbersIsADeadline) {
   EXPECT_FALSE(ended.contains("values"));
 }
 
-TEST(GroupLoss, WhoeverLeavesEndsWhatWaitsForIt) {
+TEST(GroupLoss, LeavingRankFailsTheWaitingOperations) {
   ServerGroup group({2});
   group.make_cache("c", [](std::size_t) { return cache_body({.pinned = 4}); });
   group.form("g");
@@ -141,14 +141,15 @@ TEST(GroupLoss, WhoeverLeavesEndsWhatWaitsForIt) {
   const auto waiting = group.start("g", "agree", body, {0, 0});
   EXPECT_THAT(group[1].rest->del("/v1/groups/g"), has_status(204));
   EXPECT_EQ(group.ended(0, waiting[0]).at("error").at("code"), "peer_lost");
-  EXPECT_EQ(group.ended(0, waiting[1]).at("state"), "failed") << "what waited behind it";
+  EXPECT_EQ(group.ended(0, waiting[1]).at("state"), "failed") << "this operation waited behind it";
   EXPECT_THAT(group[0].rest->del("/v1/groups/g"), has_status(204));
   EXPECT_THAT(group[0].rest->get("/v1/groups/g"), is_problem(404, "unknown_group"));
   group.form("g");
 }
 
-// A frontend over four servers: each request goes to one of them, which computes what none has.
-TEST(GroupSharing, EachBlockOfATraceIsComputedOnceAndReadOnAll) {
+// A frontend over four servers. Each request goes to one server, which computes the blocks that no
+// server has.
+TEST(GroupSharing, ComputesEachBlockOnceAndReadsItOnAllServers) {
   constexpr std::size_t kServers = 4;
   constexpr int kSessions = 6;
   constexpr int kTurns = 4;
@@ -162,7 +163,8 @@ TEST(GroupSharing, EachBlockOfATraceIsComputedOnceAndReadOnAll) {
   std::size_t request = 0;
   for (int turn = 0; turn < kTurns; ++turn) {
     for (int session = 0; session < kSessions; ++session, ++request) {
-      // Its earlier turns, and this one's new blocks: a growing prefix of its own numbers.
+      // The session's earlier turns and this turn's new blocks: a growing prefix of its own
+      // numbers.
       const int first = session * kTurns * kBlocksPerTurn;
       const int length = (turn + 1) * kBlocksPerTurn;
       Rest& rest = *group[request % kServers].rest;
@@ -170,7 +172,7 @@ TEST(GroupSharing, EachBlockOfATraceIsComputedOnceAndReadOnAll) {
           rest.post("/v1/caches/c/match", {{"keys", keys(first, length)}, {"lease_ms", 0}})
               .document();
       const int known = matched.at("matched");
-      EXPECT_EQ(known, turn * kBlocksPerTurn) << "what others computed is here";
+      EXPECT_EQ(known, turn * kBlocksPerTurn) << "the blocks that others computed are here";
       for (int n = first + known; n < first + length; ++n) {
         ++computed[n];
         const std::string parent = n > first ? "?parent=" + key(n - 1) : "";

@@ -32,18 +32,18 @@ bool holds(ServerGroup& group, std::size_t rank, int n) {
   return group[rank].rest->head(key_path(n)).status == 200;
 }
 
-// On the fakes of libcudart and libnccl too, where those are built.
+// Also runs on the fakes of libcudart and libnccl, if they are built.
 class Groups : public testing::TestWithParam<ServerGroup::Collective> {};
 INSTANTIATE_TEST_SUITE_P(Collectives, Groups, testing::ValuesIn(ServerGroup::collectives()),
                          [](const auto& test) { return std::string(to_string(test.param)); });
 
-// Every layout there is, one a rank, so that blocks change theirs on the way.
+// Every layout, one per rank, so that blocks change their layout on the way.
 json mixed_layouts(std::size_t rank) {
   constexpr const char* kLayouts[] = {"first", "fully_contiguous", "second"};
   return cache_body({.device = 16, .pinned = 16, .disk = 16, .layout = kLayouts[rank % 3]});
 }
 
-TEST_P(Groups, ABroadcastReachesEveryRankInItsLayout) {
+TEST_P(Groups, BroadcastReachesEveryRankInItsLayout) {
   ServerGroup group({3, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -57,7 +57,7 @@ TEST_P(Groups, ABroadcastReachesEveryRankInItsLayout) {
   }
 }
 
-TEST_P(Groups, BlocksGoFromAndToEveryTier) {
+TEST_P(Groups, SendsFromEveryTierToEveryTier) {
   ServerGroup group({2, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -78,7 +78,7 @@ TEST_P(Groups, BlocksGoFromAndToEveryTier) {
   }
 }
 
-TEST_P(Groups, AGatherGivesEveryRankWhatAnyHolds) {
+TEST_P(Groups, GatherGivesEveryRankAllBlocks) {
   ServerGroup group({3, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -91,7 +91,7 @@ TEST_P(Groups, AGatherGivesEveryRankWhatAnyHolds) {
   }
 }
 
-TEST_P(Groups, RanksAgreeOnTheLongestPrefixOfAll) {
+TEST_P(Groups, RanksAgreeOnTheLongestCommonPrefix) {
   ServerGroup group({3, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -131,13 +131,12 @@ TEST_P(Groups, RanksReduceTheirNumbers) {
   EXPECT_EQ(group[0].rest->metric(
                 "cairn_collective_operations_total{kind=\"all_reduce\",outcome=\"done\"}"),
             3);
-  // Of a kind that was reduced before.
   const std::string device = GetParam() == ServerGroup::Collective::nccl ? "0" : "host";
   const std::string buffers = R"({allocator="reductions",device=")" + device + R"("})";
   const auto of_buffers = [&](const std::string& name) {
     return group[2].rest->metric("cairn_allocator_" + name + buffers);
   };
-  // One of each kind is kept, and none is in use.
+  // One buffer of each kind is kept, and none is in use.
   EXPECT_EQ(of_buffers("allocated_bytes"), 0);
   EXPECT_GE(of_buffers("cached_bytes"), 3 * 4 * 8);
   EXPECT_EQ(of_buffers("reserved_bytes"), of_buffers("cached_bytes"));
@@ -150,7 +149,7 @@ TEST_P(Groups, RanksReduceTheirNumbers) {
   EXPECT_EQ(group[2].rest->metric("cairn_allocator_cache_misses_total" + buffers), 3);
 }
 
-TEST_P(Groups, NumbersThatDoNotGoTogetherAreRefusedByAllRanksAndTheGroupGoesOn) {
+TEST_P(Groups, MismatchedReductionsFailAndTheGroupContinues) {
   ServerGroup group({2, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -173,7 +172,7 @@ TEST_P(Groups, NumbersThatDoNotGoTogetherAreRefusedByAllRanksAndTheGroupGoesOn) 
   }
 }
 
-TEST_P(Groups, RefusesNumbersThatCannotBe) {
+TEST_P(Groups, RefusesInvalidReductions) {
   ServerGroup group({1, GetParam()}, {{"max_values", 3}});
   group.form("g");
   Rest& rest = *group[0].rest;
@@ -196,7 +195,7 @@ TEST_P(Groups, RefusesNumbersThatCannotBe) {
   }
 }
 
-TEST_P(Groups, AParentTravelsWithItsBlock) {
+TEST_P(Groups, ParentTravelsWithItsBlock) {
   ServerGroup group({2, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -224,7 +223,7 @@ TEST_P(Groups, NamesEveryKeyThatDidNotArrive) {
                          .rest->post("/v1/caches/c/allocate", {{"count", 1}, {"tier", "device"}})
                          .document()
                          .at("lease");
-  // One of the four is nowhere, and there is a slot for one of the other three.
+  // No rank has the fourth block, and only one of the other three fits.
   const auto ended = group.run("g", "broadcast", body_of(keys(0, 4), {{"root", 0}}));
   EXPECT_EQ(ended[0].at("state"), "failed");
   ASSERT_EQ(ended[0].at("failures").size(), 1U) << ended[0];
@@ -235,12 +234,12 @@ TEST_P(Groups, NamesEveryKeyThatDidNotArrive) {
   ASSERT_EQ(ended[1].at("failures").size(), 3U) << ended[1];
   expect_intact(group, 1, 0);
   for (int n = 1; n < 4; ++n) EXPECT_FALSE(holds(group, 1, n)) << n;
-  EXPECT_EQ(group.state("g", 1), "ready") << "the group goes on";
+  EXPECT_EQ(group.state("g", 1), "ready") << "the group continues";
   EXPECT_TRUE(group[1].rest->del("/v1/leases/" + lease.get<std::string>()).ok());
 }
 
-// What came with the first batch made room for the second, and all of it was said to be there.
-TEST_P(Groups, WhatHasComeMakesNoRoomForWhatComesLater) {
+// A batch must not evict the blocks of an earlier batch: the transfer has counted them as present.
+TEST_P(Groups, LaterBatchDoesNotEvictEarlierBlocks) {
   constexpr int kKeys = 1500;  // more than a batch of 1,024
   constexpr int kRoom = 1100;
   ServerGroup group({2, GetParam()});
@@ -269,11 +268,11 @@ TEST_P(Groups, WhatHasComeMakesNoRoomForWhatComesLater) {
   }
   for (int n = 0; n < kKeys; ++n) EXPECT_EQ(holds(group, 1, n), !missing.contains(key(n))) << n;
   const json tier = group[1].rest->get("/v1/caches/c").document().at("tiers").at("pinned");
-  EXPECT_EQ(tier.at("blocks").at("evictable"), came) << "nothing is held any more";
+  EXPECT_EQ(tier.at("blocks").at("evictable"), came) << "nothing is still held";
   expect_intact(group, 1, 7);
 }
 
-TEST_P(Groups, MetricsTellWhatARankGaveAndHad) {
+TEST_P(Groups, MetricsCountSentAndReceivedBlocks) {
   ServerGroup group({2, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -306,14 +305,14 @@ TEST_P(Groups, MetricsTellWhatARankGaveAndHad) {
     EXPECT_EQ(count_of(rank, "cairn_group_failures_total"), 0);
   }
   EXPECT_THAT(group[1].rest->del("/v1/groups/g"), has_status(204));
-  // Whose rank was left behind has a group that failed, once it next looks.
+  // The remaining rank's group fails at its next operation.
   const auto agree = group.start("g", "agree", body_of(keys(0, 1)), {0});
   EXPECT_EQ(group.ended(0, agree[0]).at("state"), "failed");
   EXPECT_EQ(count_of(0, "cairn_group_failures_total"), 1);
-  EXPECT_EQ(count_of(1, "cairn_group_failures_total"), 0) << "it left";
+  EXPECT_EQ(count_of(1, "cairn_group_failures_total"), 0) << "this rank left";
 }
 
-TEST_P(Groups, WhatIsHeldAlreadyStays) {
+TEST_P(Groups, BroadcastSkipsBlocksThatARankHas) {
   ServerGroup group({2, GetParam()});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -324,7 +323,7 @@ TEST_P(Groups, WhatIsHeldAlreadyStays) {
   EXPECT_EQ(ended[1].at("bytes"), 0) << "nothing had to move";
 }
 
-TEST(LocalGroups, RefusesRanksByName) {
+TEST(LocalGroups, RefusesWrongRanks) {
   ServerGroup group({3});
   const Reply invited = group.invite("g", 3);
   ASSERT_THAT(invited, has_status(201));
@@ -348,7 +347,7 @@ TEST(LocalGroups, RefusesRanksByName) {
   forged[10] = forged[10] == '0' ? '1' : '0';
   EXPECT_THAT(as_rank(2, 3, forged), is_problem(401, "unauthorized"));
   EXPECT_THAT(group[2].rest->get("/v1/groups/g"), is_problem(404, "unknown_group"));
-  // None of it did the group harm.
+  // No refusal harmed the group.
   EXPECT_THAT(as_rank(2, 3, unique_id), has_status(201));
   for (std::size_t rank = 0; rank < 3; ++rank) {
     EXPECT_TRUE(eventually([&] { return group.state("g", rank) == "ready"; }));
@@ -356,7 +355,7 @@ TEST(LocalGroups, RefusesRanksByName) {
   EXPECT_EQ(group[0].rest->get("/v1/groups").document().at("groups").size(), 1U);
 }
 
-TEST_P(Groups, RanksThatDoNotComeAreNamed) {
+TEST_P(Groups, MissingRankFailsTheGroup) {
   ServerGroup group({2, GetParam()}, {{"join_timeout_ms", 3'000}});
   const Reply invited = group.invite("g", 3);
   ASSERT_THAT(invited, has_status(201));
@@ -364,7 +363,7 @@ TEST_P(Groups, RanksThatDoNotComeAreNamed) {
   for (std::size_t rank = 0; rank < 2; ++rank) {
     ASSERT_TRUE(eventually([&] { return group.state("g", rank) == "failed"; }));
     const json error = group[rank].rest->get("/v1/groups/g").document().at("error");
-    // NCCL's ranks know each other before all are there: one may hear that the other gave up.
+    // NCCL's ranks connect before all have joined: one may hear that the other gave up.
     const bool heard =
         GetParam() == ServerGroup::Collective::nccl && error.at("code") == "peer_lost";
     EXPECT_TRUE(heard || error.at("code") == "deadline_exceeded") << error;
@@ -373,7 +372,7 @@ TEST_P(Groups, RanksThatDoNotComeAreNamed) {
   group.form("g");
 }
 
-TEST_P(Groups, CallsThatDoNotGoTogetherFailByName) {
+TEST_P(Groups, MismatchedCallsFailAndTheGroupContinues) {
   ServerGroup group({2, GetParam()}, {{"step_timeout_ms", 20'000}});
   group.make_cache("c", mixed_layouts);
   group.form("g");
@@ -391,7 +390,7 @@ TEST_P(Groups, CallsThatDoNotGoTogetherFailByName) {
     EXPECT_EQ(ended.at("state"), "failed");
     EXPECT_EQ(ended.at("error").at("code"), "state_conflict") << ended;
   }
-  // The ranks noticed it alike, so the group goes on.
+  // All ranks noticed the mismatch, so the group continues.
   for (const json& ended : group.run("g", "broadcast", body_of(keys(0, 1), {{"root", 0}}))) {
     EXPECT_EQ(ended.at("state"), "done") << ended;
   }
@@ -402,7 +401,7 @@ TEST_P(Groups, TheQueueIsBounded) {
   group.make_cache("c", mixed_layouts);
   const Reply invited = group.invite("g", 2);
   ASSERT_THAT(invited, has_status(201));
-  // The other rank is not there yet: all of it waits.
+  // The other rank has not joined yet, so both operations wait.
   const auto waiting = group.start("g", "agree", body_of(keys(0, 1)), {0, 0});
   EXPECT_THAT(group[0].rest->post("/v1/groups/g/agree", body_of(keys(0, 1))),
               is_problem(429, "queue_full"));
@@ -414,7 +413,7 @@ TEST_P(Groups, TheQueueIsBounded) {
   EXPECT_EQ(group.ended(1, agree[0]).at("state"), "done");
 }
 
-TEST_P(Groups, RefusesWhatCannotBe) {
+TEST_P(Groups, RefusesImpossibleRequests) {
   ServerGroup group({1, GetParam()}, {{"max_groups", 1}});
   group.make_cache("c", mixed_layouts);
   group.form("g");

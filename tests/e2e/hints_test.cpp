@@ -1,4 +1,4 @@
-// What clients say of the next use of blocks, by every verb that takes it.
+// Hints about the next use of blocks, in every request that takes them.
 #include <algorithm>
 
 #include "tests/e2e/support/served_test.hpp"
@@ -14,7 +14,7 @@ class HintsTest : public ServedTest {
 
   HintsTest() : cache_(TestCache::made_of(rest_, body_of_cache())) {}
 
-  // lru does at once what it is told; class_hazard learns how far that is right.
+  // lru follows a hint at once; class_hazard first learns how often hints are right.
   static json body_of_cache() {
     json body = cache_body({.pinned = kRoom});
     body["eviction"] = "lru";
@@ -29,12 +29,12 @@ class HintsTest : public ServedTest {
     more["keys"] = keys(n, 1);
     return rest_.post(cache_.path("/match"), more).document().at("lease");
   }
-  // Without using it.
+  // Checks without counting a use.
   bool is_there(int n) {
     const json list = rest_.get(cache_.path("/blocks?limit=100")).document().at("blocks");
     return std::ranges::any_of(list, [n](const json& one) { return one.at("key") == key(n); });
   }
-  // Of blocks that were stored before it, which goes first when room is wanted; 0: none.
+  // Which of the blocks 1 to `count` is evicted first if new ones need room; 0: none.
   int first_gone(int count) {
     for (int n = 100;; ++n) {
       cache_.store(n);
@@ -51,14 +51,14 @@ class HintsTest : public ServedTest {
   TestCache cache_;
 };
 
-TEST_F(HintsTest, AReleaseSaysWhatIsNeverUsedAgain) {
+TEST_F(HintsTest, ReleaseTakesAHint) {
   cache_.store(1);
   cache_.store(2);
   EXPECT_THAT(release(lease_on(2), {{"reuse", "never"}}), has_status(200));
   EXPECT_EQ(first_gone(2), 2);
 }
 
-TEST_F(HintsTest, AMatchSaysItOfWhatItsLeaseHolds) {
+TEST_F(HintsTest, MatchTakesAHint) {
   cache_.store(1);
   cache_.store(2);
   const std::string lease = lease_on(2, {{"reuse", "never"}});
@@ -66,7 +66,7 @@ TEST_F(HintsTest, AMatchSaysItOfWhatItsLeaseHolds) {
   EXPECT_EQ(first_gone(2), 2);
 }
 
-TEST_F(HintsTest, APackedMatchSaysItInItsQuery) {
+TEST_F(HintsTest, PackedMatchTakesAHintInItsQuery) {
   cache_.store(1);
   cache_.store(2);
   const std::string key_bytes = std::to_string(key(2).size() / 2);
@@ -75,7 +75,7 @@ TEST_F(HintsTest, APackedMatchSaysItInItsQuery) {
   EXPECT_EQ(first_gone(2), 2);
 }
 
-TEST_F(HintsTest, ACommitSaysItOfWhatItsLeaseHolds) {
+TEST_F(HintsTest, CommitTakesAHint) {
   cache_.store(1);
   const json slots = cache_.allocate(1, "pinned");
   const std::string lease = slots.at("lease");
@@ -92,20 +92,20 @@ TEST_F(HintsTest, ACommitSaysItOfWhatItsLeaseHolds) {
   EXPECT_EQ(first_gone(2), 2);
 }
 
-TEST_F(HintsTest, PutSaysItInItsQuery) {
+TEST_F(HintsTest, PutTakesAHintInItsQuery) {
   cache_.store(1);
   EXPECT_THAT(store(2, "?reuse=never&session=chat"), has_status(201));
   EXPECT_EQ(first_gone(2), 2);
 }
 
-TEST_F(HintsTest, PutOfWhatIsThereSaysItToo) {
+TEST_F(HintsTest, DuplicatePutTakesAHint) {
   cache_.store(1);
   cache_.store(2);
   EXPECT_THAT(store(2, "?reuse=never"), has_status(200));
   EXPECT_EQ(first_gone(2), 2);
 }
 
-TEST_F(HintsTest, AWriteSaysItInItsHeader) {
+TEST_F(HintsTest, WriteTakesAHintInItsHeader) {
   cache_.store(1);
   const json header = {{"keys", keys(2, 2)}, {"reuse", "never"}, {"session", "chat"}};
   EXPECT_THAT(rest_.post_bytes(cache_.path("/write"), write_body(header, blocks(2, 2))),
@@ -114,25 +114,25 @@ TEST_F(HintsTest, AWriteSaysItInItsHeader) {
   EXPECT_EQ(first_gone(3), 3);
 }
 
-TEST_F(HintsTest, AnObjectSaysWithinWhichTime) {
+TEST_F(HintsTest, ReuseWithinATimeKeepsTheBlock) {
   cache_.store(1);
   EXPECT_THAT(release(lease_on(1), {{"reuse", {{"within_ms", 30'000}}}}), has_status(200));
   EXPECT_EQ(first_gone(1), 0);
   EXPECT_THAT(store(1, "?reuse=%7B%22within_ms%22%3A30000%7D"), has_status(200));
 }
 
-TEST_F(HintsTest, KeysAndSessionsAreToldBesideTheirUse) {
+TEST_F(HintsTest, HintsRouteTakesKeysAndSessions) {
   cache_.store(1);
   cache_.store(2);
-  const Reply told = hint({{"keys", {key(2), key(77)}}, {"reuse", "never"}});
-  EXPECT_THAT(told, has_status(200));
-  EXPECT_EQ(told.document(), (json{{"blocks", 1}, {"shared", 0}, {"missing", 1}}));
+  const Reply reply = hint({{"keys", {key(2), key(77)}}, {"reuse", "never"}});
+  EXPECT_THAT(reply, has_status(200));
+  EXPECT_EQ(reply.document(), (json{{"blocks", 1}, {"shared", 0}, {"missing", 1}}));
   EXPECT_EQ(hint({{"keys", json::array()}, {"reuse", "soon"}}).document().at("blocks"), 0);
   EXPECT_EQ(hint({{"session", "nobody's"}, {"reuse", "soon"}}).document().at("blocks"), 0);
   EXPECT_EQ(first_gone(2), 2);
 }
 
-TEST_F(HintsTest, ReleaseOfASessionConcernsAllOfIt) {
+TEST_F(HintsTest, ReleaseHintCoversTheWholeSession) {
   cache_.store(1);
   ASSERT_THAT(store(2, "?session=chat"), has_status(201));
   ASSERT_THAT(store(3, ""), has_status(201));
@@ -143,7 +143,7 @@ TEST_F(HintsTest, ReleaseOfASessionConcernsAllOfIt) {
   EXPECT_FALSE(is_there(3));
 }
 
-TEST_F(HintsTest, AreCounted) {
+TEST_F(HintsTest, CountsHintsByKind) {
   store(1, "?reuse=never");
   release(lease_on(1, {{"reuse", "soon"}}), {{"reuse", {{"within_ms", 1}}}});
   hint({{"keys", keys(1, 1)}, {"reuse", "later"}});
@@ -152,7 +152,7 @@ TEST_F(HintsTest, AreCounted) {
   }
 }
 
-TEST_F(HintsTest, WrongValuesAreRefusedByName) {
+TEST_F(HintsTest, RefusesWrongValuesByName) {
   cache_.store(1);
   struct Wrong {
     json fields;
@@ -196,7 +196,7 @@ TEST_F(HintsTest, WrongValuesAreRefusedByName) {
   }
 }
 
-TEST_F(HintsTest, AHintTakesKeysOrASession) {
+TEST_F(HintsTest, HintNeedsKeysOrASession) {
   EXPECT_THAT(hint({{"reuse", "never"}}), is_problem(400, "missing_field"));
   EXPECT_THAT(hint({{"keys", keys(1, 1)}, {"session", "chat"}, {"reuse", "never"}}),
               is_problem(400, "malformed"));

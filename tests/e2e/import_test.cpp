@@ -8,7 +8,7 @@
 #include "tests/e2e/support/mapped_slots.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
-// Tiers in memory that an engine exported: this test is the engine.
+// Tiers in memory that an engine exported. The test plays the engine.
 namespace cairn::e2e {
 namespace {
 
@@ -27,7 +27,7 @@ class ImportTest : public ServedTest {
     shared_.reset();
   }
 
-  // A file of the engine's.
+  // Makes a file that belongs to the engine.
   static std::string make_file(const std::string& name, std::uint64_t size_bytes) {
     const std::string path = (shared_->path() / name).string();
     std::filesystem::remove(path);
@@ -60,9 +60,10 @@ TEST_F(ImportTest, ServesBlocksInTheEnginesMemory) {
   for (const char* tier : {"pinned", "device"}) {
     const std::string path = make_file("memory", kBlocks * kStride);
     TestCache cache = TestCache::made_of(rest_, body_with(form(path, kBlocks * kStride), tier));
-    const json told = rest_.post(cache.path("/tiers/" + std::string(tier) + "/export")).document();
-    EXPECT_EQ(told.at("path"), path);
-    MappedTier mapped(told);
+    const json exported =
+        rest_.post(cache.path("/tiers/" + std::string(tier) + "/export")).document();
+    EXPECT_EQ(exported.at("path"), path);
+    MappedTier mapped(exported);
 
     cache.store(1);
     cache.expect_intact(1);
@@ -81,12 +82,12 @@ TEST_F(ImportTest, ServesBlocksInTheEnginesMemory) {
   }
 }
 
-TEST_F(ImportTest, TakesTheFormThatAnExportAnswers) {
+TEST_F(ImportTest, AcceptsTheFormThatAnExportReturns) {
   const std::string path = make_file("parts", 64 << 10);
   json import = form(path, 64 << 10);
   import["kind"] = "file";
   import["regions"] = json::array();
-  // Not in the layers' order, and with room between.
+  // Not in the order of the layers, and with gaps.
   for (const unsigned offset : {32768u, 8192u, 16384u}) {
     import["regions"].push_back({{"offset_bytes", offset}, { "size_bytes", kBlocks * 512 }});
   }
@@ -95,14 +96,14 @@ TEST_F(ImportTest, TakesTheFormThatAnExportAnswers) {
   body["tiers"]["pinned"]["layout"] = "layer_separate";
   TestCache cache = TestCache::made_of(rest_, body);
   cache.store(1);
-  const json told = rest_.post(cache.path("/tiers/pinned/export")).document();
-  EXPECT_EQ(told.at("regions").at(0).at("offset_bytes"), 32768);
-  EXPECT_EQ(told.at("strides"), import.at("strides"));
-  const MappedTier mapped(told);
+  const json exported = rest_.post(cache.path("/tiers/pinned/export")).document();
+  EXPECT_EQ(exported.at("regions").at(0).at("offset_bytes"), 32768);
+  EXPECT_EQ(exported.at("strides"), import.at("strides"));
+  const MappedTier mapped(exported);
   EXPECT_EQ(mapped.read_block(cache.match(keys(1, 1), 0).at("blocks").at(0).at("slot")), block(1));
 }
 
-TEST_F(ImportTest, IsTheSameCacheForTheSameBody) {
+TEST_F(ImportTest, SameBodyIsTheSameCache) {
   const std::string path = make_file("same", kBlocks * kStride);
   const std::string name = "/v1/caches/" + fresh_name();
   const json body = body_with(form(path, kBlocks * kStride));
@@ -111,8 +112,8 @@ TEST_F(ImportTest, IsTheSameCacheForTheSameBody) {
   EXPECT_EQ(rest_.get(name).document().at("/tiers/pinned/memory/import/path"_json_pointer), path);
 }
 
-// The engine was started again: under the path it has other memory than the cache lies in.
-TEST_F(ImportTest, TellsAnEngineThatMadeItsMemoryAnew) {
+// The engine has restarted: its path now has other memory than the cache uses.
+TEST_F(ImportTest, RefusesMemoryThatTheEngineReplaced) {
   const std::string path = make_file("anew", kBlocks * kStride);
   const std::string name = "/v1/caches/" + fresh_name();
   const json body = body_with(form(path, kBlocks * kStride));
@@ -125,8 +126,8 @@ TEST_F(ImportTest, TellsAnEngineThatMadeItsMemoryAnew) {
   EXPECT_THAT(rest_.put(name, body), has_status(201));
 }
 
-// Blocks that are there are still served from the memory that the engine left.
-TEST_F(ImportTest, OutlivesTheEngine) {
+// Stored blocks are still served from the memory that the engine left.
+TEST_F(ImportTest, CacheOutlivesTheEngine) {
   const std::string path = make_file("left", kBlocks * kStride);
   TestCache cache = TestCache::made_of(rest_, body_with(form(path, kBlocks * kStride)));
   cache.store(1);
@@ -136,7 +137,7 @@ TEST_F(ImportTest, OutlivesTheEngine) {
   cache.expect_intact(2);
 }
 
-TEST_F(ImportTest, TakesNoBytesTwice) {
+TEST_F(ImportTest, RefusesBytesThatAreInUse) {
   const std::string path = make_file("twice", 3 * kBlocks * kStride);
   json first = form(path, 3 * kBlocks * kStride);
   first["regions"] = {{{"offset_bytes", 0}, {"size_bytes", kBlocks * kStride}}};
@@ -154,7 +155,7 @@ TEST_F(ImportTest, TakesNoBytesTwice) {
   EXPECT_EQ(other.stop(), 0);
 }
 
-TEST_F(ImportTest, RefusesWhatDoesNotFit) {
+TEST_F(ImportTest, RefusesMemoryThatDoesNotFit) {
   const std::uint64_t needed = kBlocks * kStride;
   const std::string path = make_file("fit", needed);
   EXPECT_THAT(put(form(path, needed + 1)), is_problem(422, "impossible")) << "the file is smaller";
@@ -178,11 +179,11 @@ TEST_F(ImportTest, RefusesWhatDoesNotFit) {
   json inode = form(path, needed);
   inode["inode"] = 1;
   EXPECT_THAT(put(inode), is_problem(409, "state_conflict"));
-  // All that was refused has let go of it.
+  // The refused requests have released the file.
   EXPECT_THAT(put(form(path, needed)), has_status(201));
 }
 
-TEST_F(ImportTest, ReachesOnlyFilesOfItsFolders) {
+TEST_F(ImportTest, OpensOnlyFilesOfItsFolders) {
   const std::uint64_t size_bytes = kBlocks * kStride;
   const fakes::TempDir outside;
   const std::string secret = (outside.path() / "secret").string();
@@ -235,8 +236,8 @@ TEST(ImportWithoutFolders, IsForbidden) {
   EXPECT_EQ(server.stop(), 0);
 }
 
-// Remembered for its disk tier, without the memory that its other tier lay in.
-TEST(ImportAfterARestart, KeepsNoOtherCacheAway) {
+// The server remembers the cache for its disk tier, but the memory of its other tier is gone.
+TEST(ImportAfterARestart, LostMemoryDoesNotAffectOtherCaches) {
   const fakes::TempDir folder;
   const std::string path = (folder.path() / "memory").string();
   std::ofstream(path) << std::string(4096, 'x');
@@ -264,7 +265,7 @@ TEST(ImportAfterARestart, KeepsNoOtherCacheAway) {
       return testing::Value(server.output(),
                             testing::HasSubstr("a remembered cache could not be made"));
     }));
-    // The engine is back, and with it what is on disk.
+    // The engine is back, and so are the blocks on disk.
     std::ofstream(path) << std::string(4096, 'y');
     EXPECT_THAT(rest.put("/v1/caches/a", body), has_status(201));
     EXPECT_TRUE(rest.get("/v1/caches/a/keys/" + key(1)).body == block(1));

@@ -14,7 +14,7 @@ class KeysTest : public ServedTest {
   }
 };
 
-TEST_F(KeysTest, StoreABlockOnce) {
+TEST_F(KeysTest, StoresABlockOnce) {
   TestCache cache(rest_, {.device = 4});
   EXPECT_THAT(rest_.put_bytes(cache.key_path(1), block(1)), has_status(201));
   EXPECT_THAT(rest_.put_bytes(cache.key_path(1), block(2)), has_status(200)) << "a duplicate";
@@ -23,7 +23,7 @@ TEST_F(KeysTest, StoreABlockOnce) {
   EXPECT_EQ(cache.count("device", "free"), 3);
 }
 
-TEST_F(KeysTest, TellTheTagTheTierAndTheLength) {
+TEST_F(KeysTest, ReturnsTheTagTheTierAndTheLength) {
   TestCache cache(rest_, {.pinned = 2});
   cache.store(1);
   const Reply reply = rest_.get(cache.key_path(1));
@@ -40,7 +40,7 @@ TEST_F(KeysTest, TellTheTagTheTierAndTheLength) {
   }
 }
 
-TEST_F(KeysTest, SendNothingToWhoHasTheTagAlready) {
+TEST_F(KeysTest, MatchingTagReturns304) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   cache.store(1);
   cache.store(2);
@@ -54,10 +54,10 @@ TEST_F(KeysTest, SendNothingToWhoHasTheTagAlready) {
   EXPECT_THAT(get_with(cache.key_path(1), "If-None-Match", "\"other\""), has_status(200));
   EXPECT_THAT(get_with(cache.key_path(2), "If-None-Match", tag), has_status(200));
   cache.transfer({key(1)}, "disk", "move");
-  EXPECT_EQ(rest_.get(cache.key_path(1)).header("ETag"), tag) << "the same bytes, elsewhere";
+  EXPECT_EQ(rest_.get(cache.key_path(1)).header("ETag"), tag) << "the same bytes in another tier";
 }
 
-TEST_F(KeysTest, AnswerAHeadWithTheTagAsTheyAnswerAGet) {
+TEST_F(KeysTest, HeadHonoursTheTag) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   const std::string tag = rest_.head(cache.key_path(1)).header("ETag");
@@ -72,7 +72,7 @@ TEST_F(KeysTest, AnswerAHeadWithTheTagAsTheyAnswerAGet) {
   EXPECT_THAT(head_with(2, tag), has_status(404));
 }
 
-TEST_F(KeysTest, SendTheWholeWhereTheRangeIsOfOtherBytes) {
+TEST_F(KeysTest, StaleIfRangeReturnsTheWholeBlock) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   const std::string tag = rest_.head(cache.key_path(1)).header("ETag");
@@ -91,8 +91,8 @@ TEST_F(KeysTest, SendTheWholeWhereTheRangeIsOfOtherBytes) {
   }
 }
 
-// The tag was the key, so the second half of other bytes was taken for that of the first.
-TEST_F(KeysTest, NeverMixTheBytesOfTwoBlocksThatHadTheKeyInTurn) {
+// A tag made from the key alone would let a client join halves of two different blocks.
+TEST_F(KeysTest, ReusedKeyNeverMixesBytes) {
   TestCache cache(rest_, {.device = 1, .pinned = 1, .disk = 1});
   for (const char* tier : {"device", "pinned", "disk"}) {
     for (const bool head : {false, true}) {
@@ -114,7 +114,7 @@ TEST_F(KeysTest, NeverMixTheBytesOfTwoBlocksThatHadTheKeyInTurn) {
   }
 }
 
-TEST_F(KeysTest, AreUnknownUntilStoredAndOnceDeleted) {
+TEST_F(KeysTest, KeyIsUnknownBeforeStoreAndAfterDelete) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   EXPECT_THAT(rest_.get(cache.key_path(1)), is_problem(404, "unknown_key"));
   EXPECT_THAT(rest_.head(cache.key_path(1)), has_status(404));
@@ -127,7 +127,7 @@ TEST_F(KeysTest, AreUnknownUntilStoredAndOnceDeleted) {
   EXPECT_EQ(cache.count("disk", "free"), 2);
 }
 
-TEST_F(KeysTest, AreNotDeletedWhileLeased) {
+TEST_F(KeysTest, RefusesToDeleteALeasedKey) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   const std::string lease = cache.match(keys(1, 1), 30'000).at("lease");
@@ -137,8 +137,8 @@ TEST_F(KeysTest, AreNotDeletedWhileLeased) {
   EXPECT_TRUE(rest_.del(cache.key_path(1)).ok());
 }
 
-// A key that was there when the request began and went before it ended: nothing was stored.
-TEST_F(KeysTest, AreNotDeletedWhileTheyAreSentAgain) {
+// A key must not vanish during a request that counts on it: nothing would be stored.
+TEST_F(KeysTest, RefusesToDeleteAKeyThatIsSentAgain) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(0);
   const auto before = cache.counts();
@@ -167,10 +167,10 @@ TEST_F(KeysTest, AreNotDeletedWhileTheyAreSentAgain) {
   EXPECT_TRUE(rest_.del(cache.key_path(0)).ok());
 }
 
-TEST_F(KeysTest, GoToTheTierTheyAreTold) {
+TEST_F(KeysTest, StoresInTheNamedTier) {
   TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
   cache.store(0);
-  EXPECT_EQ(cache.expect_intact(0), "device") << "the highest where none is told";
+  EXPECT_EQ(cache.expect_intact(0), "device") << "the highest tier by default";
   int n = 1;
   for (const std::string tier : kTierNames) {
     cache.store(n, "?tier=" + tier);
@@ -182,7 +182,7 @@ TEST_F(KeysTest, GoToTheTierTheyAreTold) {
   EXPECT_THAT(rest_.put_bytes(small.key_path(1, "?tier=tape"), block(1)), is_problem(400));
 }
 
-TEST_F(KeysTest, VanishAtTheEndOfTheirTime) {
+TEST_F(KeysTest, KeyExpiresAfterItsTtl) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   cache.store(1, "?ttl_ms=200&tier=disk");
   cache.store(2, "?ttl_ms=600000");
@@ -193,7 +193,7 @@ TEST_F(KeysTest, VanishAtTheEndOfTheirTime) {
   cache.store(1);
 }
 
-TEST_F(KeysTest, HaveRegions) {
+TEST_F(KeysTest, ReadsSingleRegions) {
   TestCache cache(rest_, {.device = 2, .layout = "first"});
   cache.store(1);
   for (std::size_t layer = 0; layer < kLayers; ++layer) {
@@ -222,7 +222,7 @@ struct RangeCase {
 };
 void PrintTo(const RangeCase& test, std::ostream* out) { *out << test.range; }
 class KeyRangeTest : public KeysTest, public testing::WithParamInterface<RangeCase> {};
-// Of 384 bytes.
+// Ranges of 384 bytes.
 INSTANTIATE_TEST_SUITE_P(
     Ranges, KeyRangeTest,
     testing::Values(RangeCase{"bytes=0-0", 206, 0, 0}, RangeCase{"bytes=0-", 206, 0, 383},
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
                     RangeCase{"bytes=a-b", 200}, RangeCase{"lines=1-2", 200},
                     RangeCase{"bytes=", 200}));
 
-TEST_P(KeyRangeTest, IsHonoured) {
+TEST_P(KeyRangeTest, HonoursTheRange) {
   TestCache cache(rest_, {.device = 2, .layout = "second"});
   cache.store(1);
   const Reply reply = get_with(cache.key_path(1), "Range", GetParam().range);
@@ -257,7 +257,8 @@ TEST_P(KeyRangeTest, IsHonoured) {
   }
 }
 
-// The same bytes over HTTP whatever a tier's physical layout, and after transfer through all tiers.
+// HTTP returns the same bytes whatever a tier's physical layout, also after transfers through all
+// tiers.
 class CanonicalOrderTest : public KeysTest,
                            public testing::WithParamInterface<std::array<const char*, 3>> {};
 INSTANTIATE_TEST_SUITE_P(
@@ -267,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::array{"first", "fully_contiguous", "second"},
                     std::array{"second", "first", "fully_contiguous"}));
 
-TEST_P(CanonicalOrderTest, IsWhatEveryTierReads) {
+TEST_P(CanonicalOrderTest, EveryTierReadsInCanonicalOrder) {
   json body = cache_body({.device = 4, .pinned = 4, .disk = 4});
   for (std::size_t i = 0; i < 3; ++i) {
     body["tiers"][kTierNames[i]] = tier_body(4, GetParam()[i]);
@@ -284,7 +285,7 @@ TEST_P(CanonicalOrderTest, IsWhatEveryTierReads) {
   }
 }
 
-TEST_F(KeysTest, AreReadManyAtOnce) {
+TEST_F(KeysTest, ReadsManyAtOnce) {
   TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
   for (int n = 0; n < 3; ++n) cache.store(n, std::string("?tier=") + kTierNames[n]);
   const Reply reply = rest_.post(cache.path("/read"), {{"keys", keys(0, 5)}});
@@ -298,7 +299,7 @@ TEST_F(KeysTest, AreReadManyAtOnce) {
   EXPECT_EQ(none.body, "");
 }
 
-TEST_F(KeysTest, AreReadAsOftenAsTheyAreNamed) {
+TEST_F(KeysTest, ReadsARepeatedKeyEachTime) {
   constexpr int kTimes = 500;
   TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
   cache.store(1, "?tier=device");
@@ -318,7 +319,7 @@ TEST_F(KeysTest, AreReadAsOftenAsTheyAreNamed) {
   EXPECT_TRUE(eventually([&] { return cache.counts() == before; })) << "a pin is left behind";
 }
 
-TEST_F(KeysTest, AreWrittenManyAtOnceAsAPrefix) {
+TEST_F(KeysTest, WritesManyAtOnceAsAPrefix) {
   TestCache cache(rest_, {.device = 8, .disk = 8});
   const Reply reply = rest_.post_bytes(
       cache.path("/write"), write_body({{"keys", keys(0, 4)}, {"tier", "disk"}}, blocks(0, 4)));
@@ -336,8 +337,8 @@ TEST_F(KeysTest, AreWrittenManyAtOnceAsAPrefix) {
   EXPECT_EQ(cache.counts().at("leases"), 0);
 }
 
-// What fits only in the place of the prompt's own beginning is refused, but for a few.
-TEST_F(KeysTest, OfAPromptLargerThanItsCacheTheBeginningStays) {
+// The server refuses blocks that fit only in place of the prompt's own beginning, except for a few.
+TEST_F(KeysTest, OversizedPromptKeepsItsBeginning) {
   constexpr int kSlots = 64;
   constexpr int kPrompt = 192;
   for (const int at_a_time : {4, 16, kSlots}) {
@@ -356,7 +357,7 @@ TEST_F(KeysTest, OfAPromptLargerThanItsCacheTheBeginningStays) {
   }
 }
 
-TEST_F(KeysTest, HaveTheParentsTheyAreGiven) {
+TEST_F(KeysTest, StoresTheGivenParents) {
   TestCache cache(rest_, {.device = 8});
   const json parents = {nullptr, key(0), key(0)};
   EXPECT_TRUE(
@@ -370,7 +371,7 @@ TEST_F(KeysTest, HaveTheParentsTheyAreGiven) {
   }
 }
 
-TEST_F(KeysTest, AreWrittenAllOrNone) {
+TEST_F(KeysTest, WritesAllOrNone) {
   TestCache cache(rest_, {.device = 4});
   static_cast<void>(cache.allocate(2, "device"));
   const auto before = cache.counts();
@@ -381,7 +382,7 @@ TEST_F(KeysTest, AreWrittenAllOrNone) {
   EXPECT_FALSE(cache.holds(0));
 }
 
-TEST_F(KeysTest, ThatAreThereAlreadyAreDuplicatesOfAWrite) {
+TEST_F(KeysTest, WriteReportsExistingKeysAsDuplicates) {
   TestCache cache(rest_, {.device = 4});
   cache.store(1);
   std::string other = blocks(0, 3);
@@ -397,8 +398,9 @@ TEST_F(KeysTest, ThatAreThereAlreadyAreDuplicatesOfAWrite) {
   EXPECT_EQ(cache.count("device", "free"), 1);
 }
 
-// Making room for the absent keys took the present one, which was still answered to be there.
-TEST_F(KeysTest, ThatAWriteFindsStayWhileItMakesRoomForTheOthers) {
+// Making room for the absent keys must not evict the present one: the write reports it as a
+// duplicate.
+TEST_F(KeysTest, WriteKeepsExistingKeysWhileMakingRoom) {
   for (const std::string offload : {"never", "on_evict"}) {
     TestCache cache(rest_, {.pinned = 4, .offload = offload});
     for (int n : {0, 10, 11}) cache.store(n);  // key 0 is the least recently used
@@ -414,7 +416,7 @@ TEST_F(KeysTest, ThatAWriteFindsStayWhileItMakesRoomForTheOthers) {
   }
 }
 
-TEST_F(KeysTest, AreNotWrittenWhereTheOthersOfTheWriteLeaveNoRoom) {
+TEST_F(KeysTest, RefusesAWriteWithoutRoomForAllItsKeys) {
   TestCache cache(rest_, {.pinned = 2, .offload = "never"});
   cache.store(0);
   const auto before = cache.counts();
@@ -426,7 +428,7 @@ TEST_F(KeysTest, AreNotWrittenWhereTheOthersOfTheWriteLeaveNoRoom) {
   EXPECT_FALSE(cache.holds(1));
 }
 
-TEST_F(KeysTest, AreNotDeletedWhileAWriteCountsOnThem) {
+TEST_F(KeysTest, RefusesToDeleteAKeyThatAWriteNeeds) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(0);
   const std::string body = write_body({{"keys", keys(0, 2)}}, blocks(0, 2));
@@ -443,7 +445,7 @@ TEST_F(KeysTest, AreNotDeletedWhileAWriteCountsOnThem) {
   EXPECT_TRUE(rest_.del(cache.key_path(0)).ok());
 }
 
-TEST_F(KeysTest, CountAsHitsAndMissesOfMatchesThatSumToThoseAskedFor) {
+TEST_F(KeysTest, HitsAndMissesSumToTheRequestedKeys) {
   TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
   for (int n = 0; n < 3; ++n) cache.store(n, std::string("?tier=") + kTierNames[n]);
   cache.match(keys(0, 5), 0);

@@ -7,7 +7,7 @@
 #include "tests/e2e/support/served_test.hpp"
 #include "tests/e2e/support/unix_server.hpp"
 
-// An engine is killed in the midst of its loads and stores, while another one goes on.
+// An engine is killed during its loads and stores, while another one continues.
 namespace cairn::e2e {
 namespace {
 
@@ -20,7 +20,7 @@ constexpr std::uint32_t kOwnBlocks = 2 * engine_process::kSharedKeys;
 const std::map<std::string, std::uint32_t> kCapacities = {
     {"device", 48}, {"pinned", 256}, {"disk", 512}};
 
-// Another seed may be tried by hand; the suite itself asks the same every time.
+// CAIRN_TEST_SEED sets another seed; the default is fixed.
 unsigned kill_seed() {
   const char* given = std::getenv("CAIRN_TEST_SEED");
   return given == nullptr ? 20'260'101U : static_cast<unsigned>(std::atoi(given));
@@ -44,7 +44,7 @@ class KilledAgentTest : public testing::Test {
   }
   std::filesystem::path imports() const { return imports_.path(); }
 
-  // One that registers its memory by its path, or passes it.
+  // Starts an engine that registers its memory by path, or passes it as an open file.
   std::unique_ptr<ChildProcess> start_engine(unsigned number, bool by_path) {
     std::vector<std::string> command = {CAIRN_ENGINE_PROCESS, "unix:" + served_.socket(),
                                         cache_.name(), std::to_string(number)};
@@ -54,7 +54,7 @@ class KilledAgentTest : public testing::Test {
     return engine;
   }
 
-  // The other agent's copy of all keys that the engines share; its transfer.
+  // Starts the other agent's copy of all keys that the engines share; returns the transfer.
   std::string begin(const std::string& verb, const json& blocks, const json& more) {
     json body = {{"keys", keys(0, kShared)}, {"agent", "other"}, {"blocks", blocks}};
     body.update(more);
@@ -63,14 +63,14 @@ class KilledAgentTest : public testing::Test {
     return begun.document().value("transfer", "");
   }
   void expect_done(const std::string& transfer) {
-    json told;
+    json ended;
     EXPECT_TRUE(eventually([&] {
-      told = rest_.get("/v1/transfers/" + transfer).document();
-      return told.at("state") != "queued" && told.at("state") != "running";
+      ended = rest_.get("/v1/transfers/" + transfer).document();
+      return ended.at("state") != "queued" && ended.at("state") != "running";
     }));
-    EXPECT_EQ(told.at("state"), "done") << told;
+    EXPECT_EQ(ended.at("state"), "done") << ended;
   }
-  // As every engine finds them, half of them on disk.
+  // Stores the shared keys, half of them on disk.
   void store_remote() {
     EXPECT_THAT(rest_.post(cache_.path("/clear")), has_status(200));
     json blocks = json::array();
@@ -79,7 +79,7 @@ class KilledAgentTest : public testing::Test {
     EXPECT_EQ(cache_.transfer(keys(kShared / 2, kShared / 2), "disk", "move").at("state"), "done");
   }
 
-  // Nothing where the server knows it no more: its lease may end before its end.
+  // nullopt if the server no longer knows the agent: its lease may end before the process does.
   std::optional<std::uint64_t> copies_of_killed() {
     const Reply reply = rest_.get(std::string("/v1/agents/") + engine_process::kName);
     if (!reply.ok()) return std::nullopt;
@@ -90,7 +90,7 @@ class KilledAgentTest : public testing::Test {
     return std::ranges::any_of(
         kCapacities, [&](const auto& tier) { return counts.at(tier.first + "/allocated") > 0; });
   }
-  // Until a moment of the engine's that is worth an end.
+  // Waits for a moment at which to kill the engine.
   void wait_for_moment(unsigned round, unsigned asks) {
     for (unsigned i = 0; i < asks; ++i) copies_of_killed();
     if (round % 3 == 0) {
@@ -115,7 +115,7 @@ class KilledAgentTest : public testing::Test {
     return names;
   }
   std::filesystem::path process() const { return "/proc/" + std::to_string(served_.server.pid()); }
-  // What the server has open but memory of its own, whose allocators keep what they took.
+  // The open files of the server, except its own memory: its allocators keep what they allocated.
   std::vector<std::string> open_files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(process() / "fd")) {
@@ -138,7 +138,7 @@ class KilledAgentTest : public testing::Test {
     return is_its(mappings()) || std::ranges::any_of(open_files(), is_its);
   }
 
-  // Those that the engine has stored, however far it came, are there whole or not at all.
+  // Each block that the engine stored is intact or absent. Returns the number of intact ones.
   int expect_stored_are_right() {
     int stored = 0;
     for (unsigned thread = 0; thread < engine_process::kThreads; ++thread) {
@@ -158,7 +158,7 @@ class KilledAgentTest : public testing::Test {
       EXPECT_TRUE(rest_.get(cache_.key_path(n)).body == EngineArea::bytes(n)) << "block " << n;
     }
   }
-  // Nothing is held any more: not one slot stays taken.
+  // Checks that no slot is still held.
   void expect_all_can_go() {
     EXPECT_THAT(rest_.post(cache_.path("/clear")), has_status(200));
     TestCache::Counts counts = cache_.counts();
@@ -174,11 +174,11 @@ class KilledAgentTest : public testing::Test {
   TestCache cache_ = TestCache::made_of(rest_, cache_of_engines());
 };
 
-TEST_F(KilledAgentTest, LeavesNothingAndHarmsNobody) {
+TEST_F(KilledAgentTest, LeavesNothingBehindAndHarmsNoOtherAgent) {
   const unsigned used = kill_seed();
   SCOPED_TRACE("CAIRN_TEST_SEED is " + std::to_string(used));
   std::mt19937 random(used);
-  // Behind those that it stores from, the other way round.
+  // Behind the blocks that it stores from, in reverse order.
   const auto place = [](int n) { return kOwnBlocks - 1 - static_cast<std::uint32_t>(n); };
   json to = json::array();
   for (int n = 0; n < kShared; ++n) to.push_back(place(n));
@@ -201,12 +201,12 @@ TEST_F(KilledAgentTest, LeavesNothingAndHarmsNobody) {
     expect_done(mine);
     for (int n = 0; n < kShared; ++n) {
       EXPECT_TRUE(area_.holds(place(n), n)) << "loaded block " << n;
-      EXPECT_TRUE(area_.holds(static_cast<std::uint32_t>(n), n)) << "nobody's but the other's";
+      EXPECT_TRUE(area_.holds(static_cast<std::uint32_t>(n), n)) << "the other agent's own block";
     }
     expect_shared_are_right();
     stored += expect_stored_are_right();
     expect_all_can_go();
-    // What the server opens once for itself it has opened by the end of the first round.
+    // By the end of the first round the server has opened all its own files.
     if (round == 0) files = open_files().size();
     EXPECT_TRUE(eventually([&] { return open_files().size() <= files; }))
         << testing::PrintToString(open_files());

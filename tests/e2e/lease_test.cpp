@@ -9,7 +9,7 @@ namespace {
 
 class LeaseTest : public ServedTest {
  protected:
-  // Short enough to wait for, and long enough for the request behind it.
+  // Short enough to wait for, and long enough for the next request.
   static constexpr std::uint32_t kShortMs = 300;
 
   std::string at(const json& lease, const std::string& rest = "") {
@@ -22,7 +22,7 @@ class LeaseTest : public ServedTest {
   }
 };
 
-TEST_F(LeaseTest, PinsWhatItMatchedUntilItIsDeleted) {
+TEST_F(LeaseTest, PinsMatchedBlocksUntilItIsDeleted) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   const json lease = cache.match(keys(1, 1), 30'000).at("lease");
@@ -50,7 +50,7 @@ TEST_F(LeaseTest, ExpiresAndReleasesItsBlocks) {
   cache.expect_intact(1);
 }
 
-TEST_F(LeaseTest, TakesNothingOnceItHasExpired) {
+TEST_F(LeaseTest, ExpiredLeaseRefusesWritesAndCommits) {
   TestCache cache(rest_, {.device = 4});
   const json allocation = cache.allocate(1, "device", kShortMs);
   const json& handle = allocation.at("blocks").at(0);
@@ -71,7 +71,7 @@ TEST_F(LeaseTest, MakesRoomForAnAllocationWhenItExpires) {
   }));
 }
 
-TEST_F(LeaseTest, LastsLongerOnceRenewed) {
+TEST_F(LeaseTest, RenewalExtendsTheLease) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   const json match = cache.match(keys(1, 1), kShortMs);
@@ -79,14 +79,14 @@ TEST_F(LeaseTest, LastsLongerOnceRenewed) {
   ASSERT_THAT(renewed, has_status(200));
   const auto ends = renewed.document().at("expires_at_ms").get<std::int64_t>();
   EXPECT_GT(ends, match.at("expires_at_ms").get<std::int64_t>());
-  // Another lease of the first one's length, taken later, runs out first.
+  // A later lease of the original length expires first.
   static_cast<void>(cache.allocate(1, "device", kShortMs));
   ASSERT_TRUE(eventually([&] { return cache.metric("cairn_lease_expirations_total") == 1; }));
   EXPECT_EQ(cache.counts().at("leases"), 1);
   EXPECT_EQ(cache.count("device", "committed"), 1);
 }
 
-TEST_F(LeaseTest, TellsItsEndInUnixMilliseconds) {
+TEST_F(LeaseTest, ReportsItsEndInUnixMilliseconds) {
   TestCache cache(rest_, {.device = 2});
   const std::int64_t before = now_ms();
   const json allocation = cache.allocate(1, "device", 50'000);
@@ -95,7 +95,7 @@ TEST_F(LeaseTest, TellsItsEndInUnixMilliseconds) {
   EXPECT_LE(ends, now_ms() + 50'000 + 1);
 }
 
-TEST_F(LeaseTest, LastsAsTheCacheSaysWhereNoTimeIsGiven) {
+TEST_F(LeaseTest, UsesTheDefaultTimeOfTheCache) {
   json body = cache_body({.device = 2});
   body["default_lease_ms"] = 77'000;
   TestCache cache = TestCache::made_of(rest_, body);
@@ -107,24 +107,24 @@ TEST_F(LeaseTest, LastsAsTheCacheSaysWhereNoTimeIsGiven) {
   EXPECT_LE(ends, now_ms() + 77'000 + 1);
 }
 
-TEST_F(LeaseTest, GivesUpPartOfWhatItHolds) {
+TEST_F(LeaseTest, ReleasesSomeOfItsBlocks) {
   TestCache cache(rest_, {.device = 4});
   for (int n = 0; n < 3; ++n) cache.store(n);
   const json match = cache.match(keys(0, 3), 30'000);
   const json& blocks = match.at("blocks");
-  const json& handle = blocks.at(1);  // as it came, key and all
+  const json& handle = blocks.at(1);  // with its key, as the server returned it
   EXPECT_TRUE(rest_.post(at(match.at("lease"), "/release"), {{"blocks", {handle}}}).ok());
   EXPECT_EQ(cache.count("device", "committed"), 2);
   EXPECT_EQ(cache.count("device", "evictable"), 1);
   EXPECT_EQ(cache.counts().at("leases"), 1);
   EXPECT_THAT(rest_.post(at(match.at("lease"), "/release"), {{"blocks", {handle}}}),
               is_problem(409))
-      << "it holds it no more";
+      << "the lease no longer holds it";
   EXPECT_TRUE(rest_.del(at(match.at("lease"))).ok());
   EXPECT_EQ(cache.count("device", "evictable"), 3);
 }
 
-TEST_F(LeaseTest, FreesTheUncommittedSlotsItGivesUp) {
+TEST_F(LeaseTest, FreesReleasedUncommittedSlots) {
   TestCache cache(rest_, {.device = 4});
   const json allocation = cache.allocate(3, "device");
   EXPECT_TRUE(rest_
@@ -147,7 +147,7 @@ TEST_F(LeaseTest, ReleasesAllOrNone) {
   EXPECT_EQ(cache.count("device", "allocated"), 2);
 }
 
-TEST_F(LeaseTest, HoldsABlockAsLongAsOneOfTwoDoes) {
+TEST_F(LeaseTest, BlockStaysPinnedUntilItsLastLeaseEnds) {
   TestCache cache(rest_, {.device = 1});
   cache.store(1);
   const json first = cache.match(keys(1, 1), 30'000).at("lease");
@@ -160,7 +160,7 @@ TEST_F(LeaseTest, HoldsABlockAsLongAsOneOfTwoDoes) {
   EXPECT_EQ(cache.allocate(1, "device").at("blocks").size(), 1U);
 }
 
-TEST_F(LeaseTest, IsUnknownWhereItNeverWasOrWasReleased) {
+TEST_F(LeaseTest, ReportsAnUnknownOrDeletedLease) {
   TestCache cache(rest_, {.device = 1});
   const json lease = cache.allocate(1, "device").at("lease");
   EXPECT_TRUE(rest_.del(at(lease)).ok());
@@ -173,7 +173,7 @@ TEST_F(LeaseTest, IsUnknownWhereItNeverWasOrWasReleased) {
   EXPECT_THAT(rest_.del("/v1/leases/nonsense"), is_refusal());
 }
 
-TEST_F(LeaseTest, IsLessThanAnHourLong) {
+TEST_F(LeaseTest, RefusesALeaseThatIsTooLong) {
   TestCache cache(rest_, {.device = 1});
   EXPECT_THAT(rest_.post(cache.path("/allocate"),
                          {{"count", 1}, {"tier", "device"}, {"lease_ms", 4'000'000'000U}}),
@@ -181,7 +181,7 @@ TEST_F(LeaseTest, IsLessThanAnHourLong) {
   EXPECT_EQ(cache.count("device", "free"), 1);
 }
 
-// Keys by tokens, computed here by the contract's own words.
+// Computes the keys of tokens as the contract specifies.
 std::string sha256(const std::string& text) {
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(),
@@ -206,7 +206,7 @@ std::vector<std::string> token_keys(const std::vector<std::uint32_t>& tokens, st
 
 class TokensTest : public LeaseTest {
  protected:
-  // Two full runs and a part of a third.
+  // Two full pages and a part of a third.
   const std::vector<std::uint32_t> tokens_ = {1, 2, 3, 4, 0xFFFFFFFF, 0, 0x01020304, 7, 8, 9, 10};
 
   void store(TestCache& cache, const std::vector<std::string>& hex_keys) {
@@ -216,7 +216,7 @@ class TokensTest : public LeaseTest {
   }
 };
 
-TEST_F(TokensTest, NameBlocksByTheirHashChain) {
+TEST_F(TokensTest, HashChainNamesBlocks) {
   TestCache cache(rest_, {.device = 4});
   const auto hex_keys = token_keys(tokens_, "");
   ASSERT_EQ(hex_keys.size(), 2U);
@@ -228,7 +228,7 @@ TEST_F(TokensTest, NameBlocksByTheirHashChain) {
   EXPECT_EQ(reply.document().at("blocks").at(1).at("key"), hex_keys[1]);
 }
 
-TEST_F(TokensTest, NameOtherBlocksWithASalt) {
+TEST_F(TokensTest, SaltNamesOtherBlocks) {
   TestCache cache(rest_, {.device = 4});
   store(cache, token_keys(tokens_, sha256("tenant-7")));
   const auto matched = [&](const json& extra) {
@@ -241,7 +241,7 @@ TEST_F(TokensTest, NameOtherBlocksWithASalt) {
   EXPECT_EQ(matched(json::object()), 0);
 }
 
-TEST_F(TokensTest, OfLessThanAPageMatchNothing) {
+TEST_F(TokensTest, LessThanAPageMatchesNothing) {
   TestCache cache(rest_, {.device = 4});
   const Reply reply =
       rest_.post(cache.path("/match"), {{"tokens", {1, 2, 3}}, {"lease_ms", 30'000}});
@@ -250,7 +250,7 @@ TEST_F(TokensTest, OfLessThanAPageMatchNothing) {
   EXPECT_TRUE(reply.document().at("lease").is_null());
 }
 
-TEST_F(TokensTest, AreNotGivenBesideKeys) {
+TEST_F(TokensTest, RefusesTokensBesideKeys) {
   TestCache cache(rest_, {.device = 4});
   EXPECT_THAT(rest_.post(cache.path("/match"), {{"tokens", tokens_}, {"keys", keys(1, 1)}}),
               is_problem(400));

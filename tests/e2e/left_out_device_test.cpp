@@ -4,13 +4,13 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// A server on a machine whose GPUs do not all open: the fake libcudart stands in for NVIDIA's.
+// A server on a machine where some GPUs do not open. The fake libcudart replaces that of NVIDIA.
 namespace cairn::e2e {
 namespace {
 
 using testing::HasSubstr;
 
-// `calls`: the one of cudaSetDevice, the first of an opening device, that fails; * all of them.
+// `calls`: which call of cudaSetDevice fails, * for all. It is the first call that opens a device.
 ServerSetup with_failing_devices(const std::string& runtime, const std::string& calls) {
   return {.flags = {"--runtime", runtime},
           .environment = {"LD_LIBRARY_PATH=" CAIRN_FAKE_CUDART_FOLDER, "CAIRN_FAKE_CUDA_DEVICES=3",
@@ -18,7 +18,7 @@ ServerSetup with_failing_devices(const std::string& runtime, const std::string& 
                               std::to_string(cudaErrorDevicesUnavailable)}};
 }
 
-TEST(LeftOutDeviceTest, AServerWithoutOneNamesItAndServesTheOthers) {
+TEST(LeftOutDeviceTest, NamesTheMissingDeviceAndServesTheOthers) {
   const fakes::TempDir folder;
   const std::string config = (folder.path() / "config.json").string();
   std::ofstream(config) << R"({"caches": []})";
@@ -47,7 +47,7 @@ TEST(LeftOutDeviceTest, AServerWithoutOneNamesItAndServesTheOthers) {
         const Reply refused = rest.put("/v1/caches/broken", body);
         EXPECT_THAT(refused, is_problem(422, "impossible"));
         EXPECT_THAT(refused.document().at("detail").get<std::string>(), HasSubstr(why));
-        // Near what is left out pinned memory is near nothing.
+        // Pinned memory near a device that is left out has no nearest device.
         body["tiers"].erase("device");
       }
       TestCache cache = TestCache::made_of(rest, body);
@@ -62,7 +62,7 @@ TEST(LeftOutDeviceTest, AServerWithoutOneNamesItAndServesTheOthers) {
   }
 }
 
-TEST(LeftOutDeviceTest, AServerWithoutAnySaysThatTheHostStandsIn) {
+TEST(LeftOutDeviceTest, FallsBackToTheHostWithoutAnyDevice) {
   ServerProcess server(with_failing_devices("auto", "*"));
   Rest rest(server.endpoint());
   const json system = rest.get("/v1/system").document();
@@ -73,12 +73,12 @@ TEST(LeftOutDeviceTest, AServerWithoutAnySaysThatTheHostStandsIn) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
-TEST(LeftOutDeviceTest, ForCudaOnlyItDoesNotStartAndSaysWhy) {
+TEST(LeftOutDeviceTest, CudaRuntimeDoesNotStartWithoutADevice) {
   try {
     const ServerProcess server(with_failing_devices("cuda", "*"));
     FAIL() << "it started";
-  } catch (const std::runtime_error& told) {
-    EXPECT_THAT(told.what(), HasSubstr("CUDA device 0 does not answer"));
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("CUDA device 0 does not answer"));
   }
   const fakes::TempDir folder;
   ::setenv("LD_LIBRARY_PATH", CAIRN_FAKE_CUDART_FOLDER, 1);
@@ -91,7 +91,7 @@ TEST(LeftOutDeviceTest, ForCudaOnlyItDoesNotStartAndSaysWhy) {
   EXPECT_THAT(process.standard_error(), HasSubstr("CUDA device 0 does not answer"));
 }
 
-TEST(LeftOutDeviceTest, AMachineWithoutAGpuIsNotCalledAFallback) {
+TEST(LeftOutDeviceTest, HostRuntimeIsNotAFallback) {
   ServerProcess server({.flags = {"--runtime", "host"}});
   Rest rest(server.endpoint());
   const json system = rest.get("/v1/system").document();

@@ -1,6 +1,6 @@
 #include "tests/e2e/support/served_test.hpp"
 
-// A block's way: matched, allocated, written, committed, leased, released.
+// A block's life: matched, allocated, written, committed, leased, released.
 namespace cairn::e2e {
 namespace {
 
@@ -13,14 +13,14 @@ class LifeTest : public ServedTest {
   static std::string lease_path(const json& lease, const std::string& rest = "") {
     return "/v1/leases/" + lease.get<std::string>() + rest;
   }
-  // Commits one block; its status word, or the reply's code.
+  // Commits one block; returns its status word, or the reply's code.
   std::string commit(TestCache& cache, const json& lease, const json& block_body) {
     const Reply reply =
         rest_.post(cache.path("/commit"), {{"lease", lease}, {"blocks", {block_body}}});
     if (!reply.ok()) return reply.code();
     return reply.document().at("blocks").at(0).at("status");
   }
-  // Allocates one slot, writes block(n) and commits it under key(n); the allocation.
+  // Allocates one slot, writes block(n) and commits it under key(n); returns the allocation.
   json store_through_slot(TestCache& cache, int n, const std::string& tier) {
     json allocation = cache.allocate(1, tier);
     const json& handle = allocation.at("blocks").at(0);
@@ -77,7 +77,7 @@ TEST_P(LifeOnTierTest, GoesFromMissThroughAllocationToHit) {
 
 TEST_P(LifeOnTierTest, ReadsAnUnwrittenBlockAsZeros) {
   TestCache cache(rest_, {.device = 1, .pinned = 1, .disk = 1});
-  // Whoever had the slot before has left bytes in it.
+  // The earlier block has left its bytes in the slot.
   cache.store(1, std::string("?tier=") + GetParam());
   EXPECT_TRUE(rest_.del(cache.key_path(1)).ok());
   const json allocation = cache.allocate(1, GetParam());
@@ -87,7 +87,7 @@ TEST_P(LifeOnTierTest, ReadsAnUnwrittenBlockAsZeros) {
   EXPECT_TRUE(rest_.get(cache.key_path(2)).body == std::string(kBlockBytes, '\0'));
 }
 
-TEST_P(LifeOnTierTest, TakesABlockRegionByRegion) {
+TEST_P(LifeOnTierTest, WritesABlockRegionByRegion) {
   TestCache cache(rest_, {.device = 1, .pinned = 1, .disk = 1, .layout = "second"});
   const json allocation = cache.allocate(1, GetParam());
   const json& handle = allocation.at("blocks").at(0);
@@ -103,7 +103,7 @@ TEST_P(LifeOnTierTest, TakesABlockRegionByRegion) {
   cache.expect_intact(1);
 }
 
-TEST_P(LifeOnTierTest, ReadsTheRegionsNobodyWroteAsZeros) {
+TEST_P(LifeOnTierTest, ReadsUnwrittenRegionsAsZeros) {
   TestCache cache(rest_, {.device = 1, .pinned = 1, .disk = 1});
   cache.store(1, std::string("?tier=") + GetParam());
   EXPECT_TRUE(rest_.del(cache.key_path(1)).ok());
@@ -119,7 +119,7 @@ TEST_P(LifeOnTierTest, ReadsTheRegionsNobodyWroteAsZeros) {
   EXPECT_TRUE(rest_.get(cache.key_path(2)).body == want);
 }
 
-TEST_F(LifeTest, StopsAtTheFirstMissOfAPrefix) {
+TEST_F(LifeTest, MatchStopsAtTheFirstMiss) {
   TestCache cache(rest_, {.device = 8});
   cache.store(1);
   cache.store(2);
@@ -130,7 +130,7 @@ TEST_F(LifeTest, StopsAtTheFirstMissOfAPrefix) {
   EXPECT_EQ(cache.match(keys(3, 2), 0).at("matched"), 0);
 }
 
-TEST_F(LifeTest, LooksWithoutPinningWhereTheLeaseIsZero) {
+TEST_F(LifeTest, ZeroLeaseMatchesWithoutPinning) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   const json match = cache.match(keys(1, 1), 0);
@@ -141,7 +141,7 @@ TEST_F(LifeTest, LooksWithoutPinningWhereTheLeaseIsZero) {
   EXPECT_EQ(cache.count("device", "evictable"), 1);
 }
 
-TEST_F(LifeTest, TakesKeysInEitherCaseAndAnswersThemInLowerCase) {
+TEST_F(LifeTest, AcceptsKeysInEitherCaseAndReturnsLowerCase) {
   TestCache cache(rest_, {.device = 2});
   ASSERT_THAT(rest_.put_bytes(cache.path("/keys/ABCDEF01"), block(1)), has_status(201));
   const json match = cache.match({"abCDEF01"}, 0);
@@ -149,7 +149,7 @@ TEST_F(LifeTest, TakesKeysInEitherCaseAndAnswersThemInLowerCase) {
   EXPECT_EQ(match.at("blocks").at(0).at("key"), "abcdef01");
 }
 
-TEST_F(LifeTest, TellsKeysApartThatShareTheirBeginning) {
+TEST_F(LifeTest, DistinguishesKeysWithACommonPrefix) {
   TestCache cache(rest_, {.device = 8});
   const std::vector<std::string> similar = {"00", "0000", "000000", std::string(126, '0'),
                                             std::string(128, '0')};
@@ -178,7 +178,7 @@ TEST_F(LifeTest, MatchesThePackedForm) {
               is_problem(400));
 }
 
-TEST_F(LifeTest, HandlesNameTheMemoryThatTheyAreOf) {
+TEST_F(LifeTest, RepliesWithHandlesNameTheirMemory) {
   TestCache cache(rest_, {.pinned = 4});
   const auto memories = [&] {
     const std::string match = cache.path("/match?key_bytes=16&lease_ms=0");
@@ -232,7 +232,7 @@ TEST_F(LifeTest, SpeaksMessagePack) {
   cache.expect_intact(2);
 }
 
-TEST_F(LifeTest, AnswersMessagePackToWhoAsksInJson) {
+TEST_F(LifeTest, AcceptHeaderSelectsMessagePack) {
   TestCache cache(rest_, {.device = 1});
   const Reply reply =
       rest_.send({.target = cache.path(), .headers = {{"Accept", "application/msgpack"}}});
@@ -257,7 +257,7 @@ TEST_F(LifeTest, NeverEvictsALeasedBlockForAnAllocation) {
   const json match = cache.match(keys(0, 3), 30'000);
   EXPECT_THAT(rest_.post(cache.path("/allocate"), {{"count", 2}, {"tier", "device"}}),
               is_problem(507, "no_capacity"));
-  EXPECT_TRUE(cache.holds(3)) << "what cannot suffice evicts nothing";
+  EXPECT_TRUE(cache.holds(3)) << "an impossible allocation evicts nothing";
   EXPECT_EQ(cache.allocate(1, "device").at("blocks").size(), 1U);
   EXPECT_FALSE(cache.holds(3));
   for (int n = 0; n < 3; ++n) cache.expect_intact(n);
@@ -312,7 +312,7 @@ TEST_F(LifeTest, HidesABlockUntilItsCommit) {
   EXPECT_EQ(cache.match(keys(1, 1), 0).at("matched"), 1);
 }
 
-TEST_F(LifeTest, TakesNoWriteIntoACommittedBlock) {
+TEST_F(LifeTest, RefusesAWriteIntoACommittedBlock) {
   TestCache cache(rest_, {.device = 2});
   const json allocation = store_through_slot(cache, 1, "device");
   const Reply reply = rest_.put_bytes(
@@ -321,7 +321,7 @@ TEST_F(LifeTest, TakesNoWriteIntoACommittedBlock) {
   cache.expect_intact(1);
 }
 
-TEST_F(LifeTest, KeepsTheOlderBlockOfADuplicateAndFreesTheNewSlot) {
+TEST_F(LifeTest, DuplicateCommitKeepsTheFirstBlockAndFreesTheSlot) {
   TestCache cache(rest_, {.device = 4});
   cache.store(1);
   const json allocation = cache.allocate(1, "device");
@@ -331,12 +331,12 @@ TEST_F(LifeTest, KeepsTheOlderBlockOfADuplicateAndFreesTheNewSlot) {
   cache.expect_intact(1);
   EXPECT_EQ(cache.count("device", "free"), 3);
   EXPECT_EQ(cache.count("device", "allocated"), 0);
-  // The handle names nothing any more.
+  // The handle is no longer valid.
   EXPECT_THAT(rest_.put_bytes(cache.data_path(handle, allocation.at("lease")), block(2)),
               is_problem(409));
 }
 
-TEST_F(LifeTest, TakesTheSecondOfTwoEqualKeysInOneCommitForADuplicate) {
+TEST_F(LifeTest, RepeatedKeyInOneCommitIsADuplicate) {
   TestCache cache(rest_, {.device = 4});
   const json allocation = cache.allocate(2, "device");
   const json& handles = allocation.at("blocks");
@@ -368,7 +368,7 @@ TEST_F(LifeTest, CommitsAllOrNone) {
   EXPECT_EQ(commit(cache, allocation.at("lease"), good), "committed");
 }
 
-TEST_F(LifeTest, AcceptsAParentThatIsNotHere) {
+TEST_F(LifeTest, AcceptsAMissingParent) {
   TestCache cache(rest_, {.device = 4});
   const json allocation = cache.allocate(1, "device");
   json child = TestCache::commit_block(allocation.at("blocks").at(0), 1);
@@ -379,7 +379,7 @@ TEST_F(LifeTest, AcceptsAParentThatIsNotHere) {
   EXPECT_FALSE(cache.holds(1000));
 }
 
-TEST_F(LifeTest, OrdersEvictionByParentsThatComeLater) {
+TEST_F(LifeTest, EvictionHonoursAParentStoredLater) {
   TestCache cache(rest_, {.device = 3});
   cache.store(2, "?parent=" + key(1));
   cache.store(1);

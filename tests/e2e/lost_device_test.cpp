@@ -4,7 +4,7 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// A server on a machine whose GPU breaks: the fake libcudart stands in for NVIDIA's.
+// A server whose GPU breaks. The fake libcudart replaces that of NVIDIA.
 namespace cairn::e2e {
 namespace {
 
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 class LostDeviceTest : public testing::Test {
  protected:
-  // The first transfer to or from the device breaks it for good.
+  // The first transfer to or from the device breaks it permanently.
   LostDeviceTest() {
     std::ofstream(folder_.path() / "config.json") << R"({"caches": []})";
     server_.emplace(ServerSetup{
@@ -35,7 +35,7 @@ class LostDeviceTest : public testing::Test {
   std::optional<TestCache> cache_;
 };
 
-TEST_F(LostDeviceTest, IsNoLongerReadyAndSaysWhy) {
+TEST_F(LostDeviceTest, ReportsNotReadyAndTheReason) {
   EXPECT_THAT(rest_->get("/readyz"), has_status(200));
   EXPECT_EQ(rest_->get("/v1/system").document().at("lost_device"), nullptr);
   lose_the_device();
@@ -65,8 +65,8 @@ TEST_F(LostDeviceTest, StillServesTheOtherTiers) {
   EXPECT_FALSE(cache_->holds(100));
 }
 
-// No staging memory was had before: it cannot be pinned any more.
-TEST_F(LostDeviceTest, ServesADiskThatWasNotUsedBefore) {
+// The server has allocated no staging memory yet, and can no longer pin any.
+TEST_F(LostDeviceTest, ServesADiskTierForTheFirstTime) {
   lose_the_device();
   cache_->store(1, "?tier=disk");
   EXPECT_EQ(cache_->expect_intact(1), "disk");

@@ -13,7 +13,7 @@ constexpr std::size_t kMappedBlockBytes = 64 * 1024;
 constexpr int kMappedBlocks = 1536;  // 96 MiB
 constexpr std::uint64_t kBoundBytes = 24 * kFileMiB;
 
-// What a process has resident of files, in bytes.
+// The resident bytes of files in a process.
 std::uint64_t resident_of_files(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -22,7 +22,7 @@ std::uint64_t resident_of_files(pid_t pid) {
   return 0;
 }
 
-// Follows it until it is asked for the most that it was.
+// Samples them until most_bytes() returns the maximum.
 class FileMemoryWatch {
  public:
   explicit FileMemoryWatch(pid_t pid)
@@ -50,7 +50,7 @@ std::string mapped_block(int n) {
          static_cast<char>(n / 26);
 }
 
-TEST(MappedDataTest, ASnapshotLargerThanTheBoundComesBackThroughLittleMemory) {
+TEST(MappedDataTest, RestoresALargeSnapshotWithLittleMemory) {
   const fakes::TempDir folder;
   std::ofstream(folder.path() / "config.json") << R"({"caches": []})";
   ServerProcess server({.flags = {"--config", (folder.path() / "config.json").string()}});
@@ -91,7 +91,7 @@ TEST(MappedDataTest, ASnapshotLargerThanTheBoundComesBackThroughLittleMemory) {
   }
 }
 
-TEST(MappedDataTest, TheIndexOfADiskTierIsReadThroughAMapping) {
+TEST(MappedDataTest, ReadsTheIndexOfADiskTierThroughAMapping) {
   const fakes::TempDir folder;
   std::ofstream(folder.path() / "config.json") << R"({"caches": []})";
   const ServerSetup setup{.flags = {"--config", (folder.path() / "config.json").string()},

@@ -4,11 +4,11 @@
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/unharmed_test.hpp"
 
-// Requests that were right before something in them was changed at random.
+// Valid requests with something changed at random.
 namespace cairn::e2e {
 namespace {
 
-// Another seed may be tried by hand; the suite itself asks the same every time.
+// CAIRN_TEST_SEED sets another seed; the default is fixed.
 unsigned seed() {
   const char* given = std::getenv("CAIRN_TEST_SEED");
   return given == nullptr ? 20'260'101U : static_cast<unsigned>(std::atoi(given));
@@ -49,7 +49,7 @@ class Mutator {
     }
     return text;
   }
-  // Puts another value in the place of a number.
+  // Replaces a number with another value.
   std::string number(std::string text) {
     static const std::vector<std::string> kValues = {"0",
                                                      "-1",
@@ -78,7 +78,7 @@ class Mutator {
     const std::size_t end = text.find_first_not_of("0123456789", at);
     return text.replace(at, end - at, one_of(kValues));
   }
-  // Only what may stand in a request line: the rest would be another request.
+  // Keeps only the characters that a request line may have: others would make another request.
   std::string target(const std::string& text) {
     std::string changed = bytes(text);
     std::erase_if(changed, [](char c) { return c <= ' ' || c >= 127; });
@@ -92,7 +92,8 @@ class Mutator {
 
 class MutationTest : public UnharmedTest {
  protected:
-  // Requests of every route against a cache that may be lost; the fixture's own must not be.
+  // Requests of every route against a cache that may be lost. The fixture's own cache must stay
+  // unharmed.
   std::vector<Request> corpus(TestCache& victim) {
     const std::string json_type = "application/json", bytes_type = "application/octet-stream";
     const json held = victim.allocate(1, "device");
@@ -145,7 +146,7 @@ class MutationTest : public UnharmedTest {
     };
   }
 
-  // Every status that the server has counted: nothing a client sends is the server's fault.
+  // Checks every status that the server has counted: no client may cause a server fault.
   void expect_no_server_fault() {
     const client::Metrics metrics = client::Metrics::parse(rest_.get("/metrics").body);
     for (const auto& [series, value] : metrics.samples()) {
@@ -158,7 +159,7 @@ class MutationTest : public UnharmedTest {
   }
 };
 
-TEST_F(MutationTest, AreAnsweredAndDoNoHarm) {
+TEST_F(MutationTest, MutatedRequestsGetAResponseAndDoNoHarm) {
   const unsigned used = seed();
   SCOPED_TRACE("seed " + std::to_string(used));
   Mutator mutate(used);
@@ -203,11 +204,11 @@ TEST_F(MutationTest, AreAnsweredAndDoNoHarm) {
     }
   }
   expect_no_server_fault();
-  // Whatever was pinned on the way was pinned for a moment.
+  // The requests pinned blocks only for a moment.
   rest_.del(victim.path("?force=true"));
 }
 
-TEST_F(MutationTest, OfTheirRawTextDoNoHarmEither) {
+TEST_F(MutationTest, MutatedRawTextDoesNoHarm) {
   const unsigned used = seed();
   SCOPED_TRACE("seed " + std::to_string(used));
   Mutator mutate(used);
@@ -221,7 +222,7 @@ TEST_F(MutationTest, OfTheirRawTextDoNoHarmEither) {
     if (!original.content_type.empty()) fields.push_back("Content-Type: " + original.content_type);
     RawConnection client(server().endpoint());
     client.send(mutate.bytes(head_text(original.method, original.target, fields) + original.body));
-    // Some wait for an answer to a request that is whole again, others vanish.
+    // The connection closes, whether the request was complete or not.
   }
   EXPECT_THAT(rest_.get("/healthz"), has_status(200));
   expect_no_server_fault();

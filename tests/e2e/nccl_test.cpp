@@ -2,8 +2,8 @@
 
 #include "tests/e2e/support/server_group.hpp"
 
-// What groups do over NCCL alone; what all of them do is in groups_test.cpp. The fakes of libcudart
-// and libnccl stand in for NVIDIA's.
+// Groups over NCCL only; groups_test.cpp tests what all groups do. The fakes of libcudart and
+// libnccl replace those of NVIDIA.
 namespace cairn::e2e {
 namespace {
 
@@ -24,7 +24,7 @@ std::string of_packing(const std::string& name) {
   return "cairn_allocator_" + name + R"({allocator="group_packing",device="host"})";
 }
 
-TEST(NcclGroups, BlocksInOnePieceOfDeviceMemoryAreNotPacked) {
+TEST(NcclGroups, ContiguousDeviceBlocksAreNotPacked) {
   for (const std::string layout : {"fully_contiguous", "first"}) {
     ServerGroup group({2, kNccl});
     group.make_cache("c", [&](std::size_t) {
@@ -45,7 +45,7 @@ TEST(NcclGroups, BlocksInOnePieceOfDeviceMemoryAreNotPacked) {
   }
 }
 
-TEST(NcclGroups, BlocksOfDeviceMemoryChangeTheirTierOnTheWay) {
+TEST(NcclGroups, BroadcastsFromDeviceToPinnedMemory) {
   ServerGroup group({2, kNccl});
   group.make_cache("c", [&](std::size_t rank) {
     return cache_body({.device = rank == 0 ? 16U : 0U, .pinned = rank == 0 ? 0U : 16U});
@@ -63,7 +63,7 @@ struct Part {
   json body;
 };
 
-// Both ranks' parts of an operation, to their ends; true where both were done.
+// Runs both ranks' parts of an operation to their ends; returns true if both were done.
 bool done_on_both(ServerGroup& group, const Part& first, const Part& second) {
   std::vector<std::pair<std::size_t, std::string>> begun;
   for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -78,7 +78,7 @@ bool done_on_both(ServerGroup& group, const Part& first, const Part& second) {
   return all_done;
 }
 
-// True where all of it went well.
+// Returns true if every operation was done.
 bool exchange_all(ServerGroup& group) {
   const Reply first = group.invite("g", 2);
   if (!first.ok() || !group.join("g", 1, first.document().at("unique_id"), 2).ok()) return false;
@@ -94,7 +94,7 @@ bool exchange_all(ServerGroup& group) {
   return done_on_both(group, numbers, numbers);
 }
 
-TEST(NcclGroups, AnyCallThatFailsLeavesNoWrongBytesAndHoldsNobody) {
+TEST(NcclGroups, FailedCallLeavesNoWrongBytesAndBlocksNoRank) {
   int failed = 0;
   for (const std::string call :
        {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclAllGather", "ncclBroadcast", "ncclSend",
@@ -115,21 +115,21 @@ TEST(NcclGroups, AnyCallThatFailsLeavesNoWrongBytesAndHoldsNobody) {
           EXPECT_TRUE(reply.body == block(key_number) || (may_be_missing && reply.status == 404))
               << plan << ": rank " << rank << ", block " << key_number;
         }
-        EXPECT_EQ(group[rank].rest->get("/readyz").status, 200) << "the device is not to blame";
+        EXPECT_EQ(group[rank].rest->get("/readyz").status, 200) << "the device still works";
       }
-      // Who had all of it may not have heard yet.
+      // A rank that has all blocks may not have heard of the failure yet.
       EXPECT_TRUE(!reached || group.state("g", 0) != "ready" || group.state("g", 1) != "ready")
           << plan;
     }
-    // NCCL is asked for its state as often as time allows.
+    // The server polls NCCL's state as often as time allows.
     EXPECT_TRUE(!reached || call == "async") << call;
   }
   EXPECT_GT(failed, 20);
   RecordProperty("failed", failed);
 }
 
-TEST(NcclGroups, ADeviceThatBreaksUnderAGroupIsLost) {
-  // An illegal address, in the midst of the group's work.
+TEST(NcclGroups, DeviceThatBreaksUnderAGroupIsLost) {
+  // An illegal address, during the group's work.
   ServerGroup group({2, kNccl, {"CAIRN_FAKE_CUDA_FAIL=cudaLaunchHostFunc:2:700"}},
                     {{"step_timeout_ms", 2'000}});
   group.form("g");
@@ -140,7 +140,7 @@ TEST(NcclGroups, ADeviceThatBreaksUnderAGroupIsLost) {
   EXPECT_EQ(group[1].rest->get("/readyz").status, 200);
 }
 
-TEST(NcclGroups, ReductionsKeepTheirBuffersByWhatIsReduced) {
+TEST(NcclGroups, ReductionsReuseBuffersOfTheirKind) {
   ServerGroup group({2, kNccl});
   group.form("g");
   const auto reduce = [&](const json& values, const std::string& op) {
@@ -158,14 +158,14 @@ TEST(NcclGroups, ReductionsKeepTheirBuffersByWhatIsReduced) {
   };
   EXPECT_EQ(count("cache_misses_total"), 3);
   EXPECT_EQ(count("cache_hits_total"), 6);
-  // They are of the device's memory, which has them already.
+  // The device's reserved memory already includes them.
   const json device = group[1].rest->get("/v1/devices").document().at("devices").at(0);
   for (const json& one : device.at("allocators")) {
     if (one.at("allocator") == "device0") {
       EXPECT_EQ(device.at("reserved_bytes"), one.at("reserved_bytes"));
     }
   }
-  // More kinds than there are buffers: those used longest ago go.
+  // More kinds than there are buffers: the least recently used ones are freed.
   for (std::size_t length = 4; length < 24; ++length) {
     reduce(json(std::vector<int>(length, 1)), "max");
   }

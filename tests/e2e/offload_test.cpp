@@ -2,13 +2,13 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// What leaves a tier because others need its room.
+// Blocks that leave a tier because others need its room.
 namespace cairn::e2e {
 namespace {
 
 class OffloadTest : public ServedTest {
  protected:
-  // With several network threads, so that clients meet inside the cache.
+  // Several network threads, so that clients meet inside the cache.
   static void SetUpTestSuite() { start({"--threads", "3"}); }
 
   double hits(TestCache& cache, const std::string& result) {
@@ -104,7 +104,7 @@ TEST_F(OffloadTest, WritesThroughOnCommit) {
   for (int n = 0; n < 3; ++n) EXPECT_EQ(cache.expect_intact(n), "disk");
 }
 
-TEST_F(OffloadTest, NeverMovesWhereItIsToldNotTo) {
+TEST_F(OffloadTest, EvictsWithoutMovingIfOffloadIsNever) {
   TestCache cache(rest_, {.device = 2, .pinned = 4, .disk = 4, .offload = "never"});
   for (int n = 0; n < 4; ++n) cache.store(n);
   EXPECT_FALSE(cache.holds(0));
@@ -121,7 +121,7 @@ TEST_F(OffloadTest, SkipsATierThatTheCacheLacks) {
   for (int n = 0; n < 6; ++n) cache.expect_intact(n);
 }
 
-TEST_F(OffloadTest, LetsAnAllocationThroughWhereTheLowerTierIsHeld) {
+TEST_F(OffloadTest, StoresIfTheLowerTierIsHeld) {
   TestCache cache(rest_, {.device = 2, .pinned = 2});
   cache.store(0);
   cache.store(1);
@@ -131,7 +131,7 @@ TEST_F(OffloadTest, LetsAnAllocationThroughWhereTheLowerTierIsHeld) {
   EXPECT_FALSE(cache.holds(0));
 }
 
-TEST_F(OffloadTest, TellsThePressureOfATier) {
+TEST_F(OffloadTest, ReportsThePressureOfATier) {
   TestCache cache(rest_, {.device = 10});
   const auto level = [&] { return cache.metric("cairn_pressure_level", "tier=\"device\""); };
   EXPECT_EQ(level(), 0);

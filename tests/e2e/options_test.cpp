@@ -1,4 +1,4 @@
-// What every way to store a block takes, and who holds what.
+// The options of every way to store a block, and the lists of leases and transfers.
 #include "tests/e2e/support/served_test.hpp"
 
 namespace cairn::e2e {
@@ -45,7 +45,7 @@ class OptionsTest : public ServedTest {
   }
 };
 
-TEST_F(OptionsTest, AreThoseOfAPut) {
+TEST_F(OptionsTest, PutTakesAllOptions) {
   TestCache cache(rest_, {.device = 4});
   cache.store(1,
               "?priority=7&metadata=%7B%22a%22%3A%5B1%5D%7D&if_exists=error&ttl_ms=600000&parent=" +
@@ -62,7 +62,7 @@ TEST_F(OptionsTest, AreThoseOfAPut) {
               is_problem(400, "out_of_range"));
 }
 
-TEST_F(OptionsTest, AreThoseOfAWriteOfMany) {
+TEST_F(OptionsTest, BatchWriteTakesAllOptions) {
   TestCache cache(rest_, {.device = 4});
   ASSERT_THAT(
       write(cache,
@@ -79,7 +79,7 @@ TEST_F(OptionsTest, AreThoseOfAWriteOfMany) {
               is_problem(400, "malformed"));
 }
 
-TEST_F(OptionsTest, AreThoseOfACommit) {
+TEST_F(OptionsTest, CommitTakesAllOptions) {
   TestCache cache(rest_, {.device = 4});
   const json allocation = cache.allocate(1, "device");
   json one = TestCache::commit_block(allocation.at("blocks").at(0), 1);
@@ -90,7 +90,7 @@ TEST_F(OptionsTest, AreThoseOfACommit) {
   EXPECT_EQ(listed(cache, 1).at("metadata"), (json{{"c", 3}}));
 }
 
-TEST_F(OptionsTest, RefuseAKeyThatIsThereWhereThatIsAnError) {
+TEST_F(OptionsTest, IfExistsErrorRefusesAnExistingKey) {
   TestCache cache(rest_, {.device = 8});
   cache.store(1);
   EXPECT_THAT(rest_.put_bytes(cache.key_path(1, "?if_exists=error"), block(2)),
@@ -113,11 +113,11 @@ TEST_F(OptionsTest, RefuseAKeyThatIsThereWhereThatIsAnError) {
   old["key"] = key(2);
   EXPECT_THAT(both(), is_problem(409, "exists")) << "the block before it has that key";
   old["key"] = key(3);
-  EXPECT_THAT(both(), has_status(200)) << "the lease and its slots are as they were";
+  EXPECT_THAT(both(), has_status(200)) << "the lease and its slots are unchanged";
   cache.expect_intact(1);
 }
 
-TEST_F(OptionsTest, EndTheLeaseWithItsCommit) {
+TEST_F(OptionsTest, CommitCanEndItsLease) {
   TestCache cache(rest_, {.device = 4});
   const json allocation = cache.allocate(2, "device");
   write_slot(cache, allocation, 1);
@@ -134,7 +134,7 @@ TEST_F(OptionsTest, EndTheLeaseWithItsCommit) {
   cache.expect_intact(1);
 }
 
-TEST_F(OptionsTest, HandBlocksOverToAnotherLease) {
+TEST_F(OptionsTest, ReleaseHandsBlocksToAnotherLease) {
   TestCache cache(rest_, {.device = 4});
   cache.store(1);
   cache.store(2);
@@ -154,7 +154,7 @@ TEST_F(OptionsTest, HandBlocksOverToAnotherLease) {
   EXPECT_EQ(cache.count("device", "evictable"), 2);
 }
 
-TEST_F(OptionsTest, HandAllOverWithTheirUncommittedBlocks) {
+TEST_F(OptionsTest, ReleaseHandsOverUncommittedBlocksToo) {
   TestCache cache(rest_, {.device = 4});
   cache.store(5);
   const json from = cache.allocate(1, "device");
@@ -162,7 +162,8 @@ TEST_F(OptionsTest, HandAllOverWithTheirUncommittedBlocks) {
   const json to = cache.match(keys(5, 1), 30'000);
   ASSERT_THAT(rest_.post(at(from.at("lease"), "/release"), {{"to_lease", to.at("lease")}}),
               has_status(200));
-  EXPECT_THAT(rest_.del(at(from.at("lease"))), is_problem(404, "unknown_lease")) << "it has ended";
+  EXPECT_THAT(rest_.del(at(from.at("lease"))), is_problem(404, "unknown_lease"))
+      << "the lease has ended";
   ASSERT_THAT(commit(cache, to, TestCache::commit_block(from.at("blocks").at(0), 1)),
               has_status(200));
   ASSERT_THAT(rest_.del(at(to.at("lease"))), has_status(200));
@@ -170,7 +171,7 @@ TEST_F(OptionsTest, HandAllOverWithTheirUncommittedBlocks) {
   EXPECT_EQ(cache.count("device", "evictable"), 2);
 }
 
-TEST_F(OptionsTest, CountTheChangesOfMetadata) {
+TEST_F(OptionsTest, EpochCountsChangesOfMetadata) {
   TestCache cache(rest_, {.device = 4});
   cache.store(1);
   EXPECT_EQ(listed(cache, 1).at("epoch"), 1);
@@ -183,7 +184,7 @@ TEST_F(OptionsTest, CountTheChangesOfMetadata) {
   EXPECT_EQ(listed(cache, 1).at("epoch"), 1) << "another block";
 }
 
-TEST_F(OptionsTest, TellWhoHoldsWhat) {
+TEST_F(OptionsTest, ListsLeasesAndTheirBlocks) {
   TestCache cache(rest_, {.device = 4, .pinned = 4});
   cache.store(1);
   const json matched = cache.match(keys(1, 1), 30'000);
@@ -212,7 +213,7 @@ TEST_F(OptionsTest, TellWhoHoldsWhat) {
   EXPECT_THAT(rest_.get("/v1/caches/none/leases"), is_problem(404, "unknown_cache"));
 }
 
-TEST_F(OptionsTest, ListTransfersByCacheAndState) {
+TEST_F(OptionsTest, ListsTransfersByCacheAndState) {
   TestCache cache(rest_, {.device = 4, .disk = 4});
   TestCache other(rest_, {.device = 4, .disk = 4});
   for (TestCache* one : {&cache, &other}) {
@@ -238,7 +239,7 @@ TEST_F(OptionsTest, ListTransfersByCacheAndState) {
   EXPECT_THAT(rest_.get("/v1/transfers?state=lost"), is_problem(400, "out_of_range"));
 }
 
-TEST_F(OptionsTest, PackTheAnswersOfHotRequests) {
+TEST_F(OptionsTest, PacksTheRepliesOfMatchAndAllocate) {
   TestCache cache(rest_, {.device = 4, .pinned = 4});
   cache.store(1, "?tier=pinned");
   const auto packed = [&](const std::string& route, const json& body) {
@@ -261,7 +262,7 @@ TEST_F(OptionsTest, PackTheAnswersOfHotRequests) {
   const json leases = rest_.get(cache.path("/leases")).document().at("leases");
   ASSERT_EQ(leases.size(), 1U);
   EXPECT_EQ(from_hex(leases.at(0).at("lease")), found.body.substr(8, 16))
-      << "the lease is its text's bytes";
+      << "the lease is the bytes of its text";
   EXPECT_NEAR(static_cast<double>(little(found.body, 24, 8)),
               leases.at(0).at("expires_at_ms").get<double>(), 1);
 
@@ -274,7 +275,7 @@ TEST_F(OptionsTest, PackTheAnswersOfHotRequests) {
   EXPECT_THAT(packed("/allocate", {{"count", 0}}), is_problem(400, "out_of_range"));
 }
 
-TEST_F(OptionsTest, NameWhatWasMade) {
+TEST_F(OptionsTest, LocationNamesTheNewResource) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   const Reply made = rest_.put("/v1/caches/located", cache_body({.device = 1}));
   EXPECT_THAT(made, has_status(201));
@@ -288,7 +289,7 @@ TEST_F(OptionsTest, NameWhatWasMade) {
   EXPECT_TRUE(rest_.del("/v1/caches/located").ok());
 }
 
-TEST_F(OptionsTest, TellTheDate) {
+TEST_F(OptionsTest, EveryReplyHasADate) {
   for (const char* target : {"/healthz", "/v1/caches", "/nothing"}) {
     EXPECT_THAT(rest_.get(target).header("Date"),
                 MatchesRegex("[A-Z][a-z][a-z], [0-9][0-9] [A-Z][a-z][a-z] [0-9]+ "

@@ -9,8 +9,7 @@
 #include "tests/e2e/support/served_test.hpp"
 #include "tests/e2e/support/unix_server.hpp"
 
-// Memory that goes from hand to hand as an open file, over the server's Unix socket: this test is
-// the engine.
+// Memory that is passed as an open file over the server's Unix socket. The test plays the engine.
 namespace cairn::e2e {
 namespace {
 
@@ -22,7 +21,7 @@ constexpr std::uint64_t kSlotBytes = 512;  // kBlockBytes, padded to the alignme
 constexpr std::uint64_t kPassedBlocks = 4;
 constexpr std::uint64_t kMemoryBytes = kPassedBlocks * kSlotBytes;
 
-// Memory of the engine's, which nobody can cut off.
+// An engine's memory; by default nobody can truncate it.
 PassedFiles memory(std::uint64_t size_bytes = kMemoryBytes, int seals = F_SEAL_SHRINK) {
   FileDescriptor file(::memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(::ftruncate(file.get(), static_cast<::off_t>(size_bytes)), 0);
@@ -41,17 +40,17 @@ json body_with(const json& import, const std::string& tier = "pinned") {
   return body;
 }
 
-TEST(PassedMemory, OfATierComesAlongWithItsExport) {
+TEST(PassedMemory, ExportPassesTheOpenFileOfATier) {
   UnixServer served;
   for (const char* tier : {"device", "pinned"}) {
     TestCache cache(served.rest, {.device = 4, .pinned = 4, .layout = "second"});
     const Reply reply = served.rest.post(cache.path("/tiers/" + std::string(tier) + "/export"));
     ASSERT_THAT(reply, has_status(200));
-    const json told = reply.document();
-    EXPECT_EQ(told.at("kind"), "shm");
-    EXPECT_EQ(told.at("descriptor"), 0);
+    const json description = reply.document();
+    EXPECT_EQ(description.at("kind"), "shm");
+    EXPECT_EQ(description.at("descriptor"), 0);
     ASSERT_THAT(reply.files, SizeIs(1));
-    MappedTier mapped(told, *reply.files.front());
+    MappedTier mapped(description, *reply.files.front());
     const json allocation = cache.allocate(1, tier);
     const json& handle = allocation.at("blocks").at(0);
     mapped.write_block(handle.at("slot"), block(1));
@@ -63,7 +62,7 @@ TEST(PassedMemory, OfATierComesAlongWithItsExport) {
   }
 }
 
-TEST(PassedMemory, DoesNotComeOverTcp) {
+TEST(PassedMemory, ExportOverTcpPassesNoFile) {
   UnixServer served;
   const TestCache cache(served.rest, {.pinned = 4});
   const Reply reply = served.by_tcp().post(cache.path("/tiers/pinned/export"));
@@ -72,8 +71,8 @@ TEST(PassedMemory, DoesNotComeOverTcp) {
   EXPECT_THAT(reply.files, IsEmpty());
 }
 
-// A device tier of this runtime has an open file whatever is asked for.
-TEST(PassedMemory, OfADeviceIsAskedForInTheCachesBody) {
+// A device tier of this runtime always has an open file.
+TEST(PassedMemory, CacheBodyAsksForADeviceDescriptor) {
   UnixServer served;
   json body = cache_body({.device = 4});
   body["tiers"]["device"]["memory"] = {{"export", "descriptor"}};
@@ -94,18 +93,18 @@ TEST(PassedMemory, OfADeviceIsAskedForInTheCachesBody) {
   EXPECT_THAT(served.rest.put("/v1/caches/x", pinned), is_problem(400));
 }
 
-TEST(PassedMemory, OfAnEngineHoldsATier) {
+TEST(PassedMemory, EngineMemoryHoldsATier) {
   UnixServer served;
   for (const char* tier : {"pinned", "device"}) {
     const PassedFiles files = memory();
     const json body = body_with(passed(), tier);
     const std::string path = "/v1/caches/" + std::string(tier);
     ASSERT_THAT(served.rest.put(path, body, files), has_status(201));
-    const json told = served.rest.post(path + "/tiers/" + tier + "/export").document();
-    const MappedTier mapped(told, *files.front());
+    const json description = served.rest.post(path + "/tiers/" + tier + "/export").document();
+    const MappedTier mapped(description, *files.front());
     EXPECT_THAT(served.by_tcp().post(path + "/tiers/" + tier + "/export"),
                 is_problem(422, "impossible"))
-        << "there is nothing that it could be opened by";
+        << "there is no path to open it by";
     ASSERT_THAT(served.rest.put_bytes(path + "/keys/" + key(1), block(1)), has_status(201));
     const json match =
         served.rest.post(path + "/match", {{"keys", keys(1, 1)}, {"lease_ms", 0}}).document();
@@ -113,7 +112,7 @@ TEST(PassedMemory, OfAnEngineHoldsATier) {
   }
 }
 
-TEST(PassedMemory, ComesSeveralAtATimeByNumber) {
+TEST(PassedMemory, ImportsSeveralFilesByNumber) {
   UnixServer served;
   PassedFiles files = memory(2 * kMemoryBytes);
   files.push_back(memory().front());
@@ -130,21 +129,21 @@ TEST(PassedMemory, ComesSeveralAtATimeByNumber) {
   EXPECT_EQ(size_bytes("device"), kMemoryBytes);
 }
 
-TEST(PassedMemory, IsKnownAgain) {
+TEST(PassedMemory, RecognizesTheSameMemory) {
   UnixServer served;
   const PassedFiles files = memory();
   const json body = body_with(passed());
   EXPECT_THAT(served.rest.put("/v1/caches/a", body, files), has_status(201));
   EXPECT_THAT(served.rest.put("/v1/caches/a", body, files), has_status(200));
   EXPECT_THAT(served.rest.put("/v1/caches/a", body, memory()), is_problem(409, "state_conflict"))
-      << "who writes there would write where nobody reads";
+      << "a writer there would write where nobody reads";
   EXPECT_THAT(served.rest.put("/v1/caches/b", body, files), is_problem(409, "state_conflict"))
-      << "another tier lies in these bytes";
+      << "another tier uses these bytes";
   EXPECT_THAT(served.rest.del("/v1/caches/a"), has_status(204));
   EXPECT_THAT(served.rest.put("/v1/caches/b", body, files), has_status(201));
 }
 
-TEST(PassedMemory, IsRefusedByName) {
+TEST(PassedMemory, RefusesWrongMemoryByName) {
   UnixServer served;
   const auto put = [&](const json& import, PassedFiles files) {
     return served.rest.put("/v1/caches/x", body_with(import), std::move(files));
@@ -157,19 +156,19 @@ TEST(PassedMemory, IsRefusedByName) {
   EXPECT_THAT(put(passed(), memory(kMemoryBytes - 1)), is_problem(422, "impossible"));
   const Reply cut = put(passed(), memory(kMemoryBytes, F_SEAL_GROW));
   EXPECT_THAT(cut, is_problem(422, "impossible"));
-  EXPECT_THAT(cut.body, HasSubstr("F_SEAL_SHRINK")) << "who cuts it off ends the server";
+  EXPECT_THAT(cut.body, HasSubstr("F_SEAL_SHRINK")) << "truncating it would kill the server";
   json ipc = passed();
   ipc["kind"] = "file";
   EXPECT_THAT(put(ipc, memory()), is_problem(400));
   json vmm = passed();
   vmm["kind"] = "cuda_vmm_fd";
   EXPECT_THAT(put(vmm, memory()), is_problem(422, "impossible"));
-  // Nothing of all that is left.
+  // The refused requests have left nothing behind.
   EXPECT_THAT(put(passed(), memory()), has_status(201));
 }
 
-// What another server exported is imported as it was told, though its path may not be.
-TEST(PassedMemory, OfAnotherServerIsImportedAsItWasExported) {
+// Another server's export can be imported unchanged, but only with its open file.
+TEST(PassedMemory, ImportsTheExportOfAnotherServerUnchanged) {
   UnixServer owner;
   UnixServer engine;
   TestCache cache(owner.rest, {.pinned = kPassedBlocks});
@@ -190,8 +189,8 @@ TEST(PassedMemory, OfAnotherServerIsImportedAsItWasExported) {
   EXPECT_EQ(cache.expect_intact(7), "pinned");
 }
 
-// An open file ends with the process that has it: whoever has the memory makes the cache anew.
-TEST(PassedMemory, IsNotThereAfterARestart) {
+// An open file ends with the process that has it, so the engine must create the cache again.
+TEST(PassedMemory, PassedMemoryIsGoneAfterARestart) {
   const fakes::TempDir data;
   const PassedFiles files = memory();
   json body = body_with(passed());

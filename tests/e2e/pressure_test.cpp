@@ -3,7 +3,7 @@
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
-// What a server says of how full it is, at the moment that it is asked.
+// The pressure levels that a server reports when it is asked.
 namespace cairn::e2e {
 namespace {
 
@@ -24,7 +24,7 @@ class PressureTest : public ServedTest {
   }
 };
 
-TEST_F(PressureTest, TheSystemTellsTheLevelOfATierOnTheWayUpAndDown) {
+TEST_F(PressureTest, SystemReportsTheLevelOfATierUpAndDown) {
   TestCache cache(rest_, {.pinned = 10});
   EXPECT_EQ(level_of(cache, "pinned"), "normal");
   static_cast<void>(cache.allocate(8, "pinned"));
@@ -35,9 +35,9 @@ TEST_F(PressureTest, TheSystemTellsTheLevelOfATierOnTheWayUpAndDown) {
   EXPECT_EQ(level_of(cache, "pinned"), "elevated");
 }
 
-// Of 256 MiB two bodies of 28 MiB have 32 each, as they were announced; two more and one of 12 MiB
-// have what they doubled to, 64 and 32.
-TEST_F(PressureTest, TheSystemTellsTheLevelOfThePoolsThatItHasMemoryFrom) {
+// The limit is 256 MiB. Two bodies of 28 MiB take 32 each, by their announced length. Two more and
+// one of 12 MiB take the sizes that they doubled to: 64 each, and 32.
+TEST_F(PressureTest, SystemReportsTheLevelOfItsPools) {
   const TestCache cache(rest_, {.pinned = 1});
   for (const char* name : {"http_bodies", "http_small_bodies", "request_staging"}) {
     EXPECT_EQ(pool(name).at("level"), "normal") << name;
@@ -58,8 +58,9 @@ TEST_F(PressureTest, TheSystemTellsTheLevelOfThePoolsThatItHasMemoryFrom) {
   EXPECT_TRUE(eventually([&] { return pool("http_bodies").at("level") == "normal"; }));
 }
 
-// Nothing would ever happen: `normal` is entered by leaving another level, whose callback tells it.
-TEST_F(PressureTest, AReactionOfNormalIsRefusedByName) {
+// A reaction of `normal` would never run: the level that ends reports the change to `normal` in its
+// own callback.
+TEST_F(PressureTest, RefusesAReactionOfNormalByName) {
   TestCache cache(rest_, {.pinned = 4});
   for (const json& reaction :
        {json{{"kind", "callback"}}, json{{"kind", "shrink"}, {"target_use", 0.5}}}) {
@@ -77,8 +78,8 @@ TEST_F(PressureTest, AReactionOfNormalIsRefusedByName) {
   }
 }
 
-// Whatever is full of blocks that may go is well, and says so wherever it is asked.
-TEST_F(PressureTest, AFullTierIsNormal) {
+// A tier full of evictable blocks is healthy, and every report says so.
+TEST_F(PressureTest, FullTierIsNormal) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store_prefix(0, 4, "pinned");
   EXPECT_EQ(cache.metric("cairn_blocks", R"(tier="pinned",state="free")"), 0);
@@ -87,7 +88,7 @@ TEST_F(PressureTest, AFullTierIsNormal) {
   EXPECT_EQ(rest_.get(cache.path()).document().at("tiers").at("pinned").at("pressure"), "normal");
 }
 
-TEST(PressureLogTest, ACallbackIsToldOfTheWayDownToo) {
+TEST(PressureLogTest, CallbackLogsTheWayUpAndDown) {
   const fakes::TempDir folder;
   const std::string config = (folder.path() / "config.json").string();
   std::ofstream(config) << R"({"caches": [],

@@ -25,7 +25,7 @@ struct Ended {
 
 class ProcessTest : public testing::Test {
  protected:
-  // A server that is expected to end by itself.
+  // Runs a server that is expected to exit by itself.
   Ended run(std::vector<std::string> flags) {
     flags.insert(flags.begin(), CAIRN_SERVER_PROGRAM);
     ChildProcess child(flags);
@@ -44,7 +44,7 @@ class ProcessTest : public testing::Test {
   fakes::TempDir folder_;
 };
 
-TEST_F(ProcessTest, TellsItsFlags) {
+TEST_F(ProcessTest, PrintsItsFlags) {
   const Ended ended = run({"--help"});
   EXPECT_EQ(ended.code, 0);
   for (const char* flag : {"--listen", "--unix", "--data-dir", "--runtime", "--config", "--tokens",
@@ -73,9 +73,9 @@ INSTANTIATE_TEST_SUITE_P(
                     WrongFlags{{"--data-dir", "/dev/null/x"}, "/dev/null/x"},
                     WrongFlags{{"--unix", "/nonexistent/folder/socket"}, "socket"}));
 
-TEST_P(WrongFlagsTest, EndWithTwoAndTheReason) {
+TEST_P(WrongFlagsTest, ExitsWith2AndTheReason) {
   std::vector<std::string> flags = {"--listen", "127.0.0.1:0", "--data-dir", data()};
-  // A flag of the test's takes the place of the usual one.
+  // A flag of the test replaces the usual one.
   const auto same = std::find(flags.begin(), flags.end(), GetParam().flags.front());
   if (same != flags.end()) flags.erase(same, same + 2);
   flags.insert(flags.end(), GetParam().flags.begin(), GetParam().flags.end());
@@ -104,14 +104,14 @@ INSTANTIATE_TEST_SUITE_P(
         WrongConfig{R"({"caches": [{"name": "a b"}]})", "name"},
         WrongConfig{R"({"caches": [{"name": "a", "tiers": {}}]})", "layout"}));
 
-TEST_P(WrongConfigTest, EndsWithTwoAndTheFieldsName) {
+TEST_P(WrongConfigTest, ExitsWith2AndTheFieldsName) {
   const Ended ended = run({"--listen", "127.0.0.1:0", "--data-dir", data(), "--config",
                            file("config.json", GetParam().text)});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr(GetParam().named));
 }
 
-TEST_F(ProcessTest, MakesTheCachesOfItsConfiguration) {
+TEST_F(ProcessTest, CreatesTheCachesOfItsConfiguration) {
   json cache = cache_body({.pinned = 3});
   cache["name"] = "mine";
   const std::string config = file("config.json", json{{"caches", {cache}}}.dump());
@@ -121,20 +121,20 @@ TEST_F(ProcessTest, MakesTheCachesOfItsConfiguration) {
   EXPECT_THAT(rest.get("/v1/caches/default"), is_problem(404));
 }
 
-TEST_F(ProcessTest, TakesItsDataDirectoryForItselfAlone) {
+TEST_F(ProcessTest, LocksItsDataDirectory) {
   const ServerProcess first({.flags = small(), .data_dir = data()});
   const Ended second = run({"--listen", "127.0.0.1:0", "--data-dir", data()});
-  EXPECT_EQ(second.code, 1) << "the first may end";
+  EXPECT_EQ(second.code, 1) << "the first server may end, so a retry makes sense";
   EXPECT_THAT(second.err, HasSubstr(data()));
   Rest rest(first.endpoint());
   EXPECT_THAT(rest.get("/readyz"), has_status(200));
 }
 
-TEST_F(ProcessTest, DoesNotTakeAPortInUse) {
+TEST_F(ProcessTest, RefusesAPortInUse) {
   const ServerProcess first({.flags = small(), .data_dir = data()});
   const Ended second = run({"--listen", first.endpoint().authority(), "--data-dir",
                             (folder_.path() / "other").string()});
-  EXPECT_EQ(second.code, 1) << "the first may end";
+  EXPECT_EQ(second.code, 1) << "the first server may end, so a retry makes sense";
   EXPECT_THAT(second.err, HasSubstr(first.endpoint().port));
 }
 
@@ -157,7 +157,7 @@ TEST_F(ProcessTest, ListensOnAUnixSocketToo) {
 class StopTest : public ProcessTest, public testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Signals, StopTest, testing::Values(SIGTERM, SIGINT));
 
-TEST_P(StopTest, FinishesTheRequestInProgressAndLeaves) {
+TEST_P(StopTest, FinishesTheRequestInProgressAndExits) {
   ServerProcess server({.flags = small(), .data_dir = data()});
   Rest rest(server.endpoint());
   TestCache cache(rest, {.device = 2, .disk = 2});
@@ -169,7 +169,7 @@ TEST_P(StopTest, FinishesTheRequestInProgressAndLeaves) {
   ASSERT_TRUE(eventually([&] { return cache.count("disk", "allocated") == 1; }));
 
   ::kill(server.pid(), GetParam());
-  // A new request finds no server, or one that says that it leaves.
+  // A new request finds no server, or one that is draining.
   EXPECT_TRUE(eventually([&] {
     Rest late(server.endpoint());
     const Reply reply = late.get("/readyz");
@@ -181,7 +181,7 @@ TEST_P(StopTest, FinishesTheRequestInProgressAndLeaves) {
   EXPECT_EQ(server.wait(), 0);
 }
 
-TEST_F(ProcessTest, CutsWhatTakesLongerThanItIsToldToWait) {
+TEST_F(ProcessTest, DrainTimeoutCutsSlowRequests) {
   auto flags = small();
   flags.insert(flags.end(), {"--drain-timeout-ms", "100"});
   ServerProcess server({.flags = flags, .data_dir = data()});
@@ -194,7 +194,7 @@ TEST_F(ProcessTest, CutsWhatTakesLongerThanItIsToldToWait) {
   EXPECT_EQ(server.stop(), 0);
 }
 
-TEST_F(ProcessTest, LeavesWithMovementsAndLeasesUnderWay) {
+TEST_F(ProcessTest, ExitsWithTransfersAndLeasesInProgress) {
   ServerProcess server({.flags = small(), .data_dir = data()});
   Rest rest(server.endpoint());
   TestCache cache(rest, {.device = 32, .pinned = 32, .disk = 32});
@@ -204,9 +204,9 @@ TEST_F(ProcessTest, LeavesWithMovementsAndLeasesUnderWay) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
-// Two of four connections listen to events, as many as may, and two wait: no other may come in, but
-// who asks whether the server lives.
-TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHoldAndStillTellsThatItLives) {
+// Two of four connections listen to events, which is the limit, and two wait. Only probes and
+// scrapes get in.
+TEST_F(ProcessTest, RefusesExcessConnectionsButAnswersProbes) {
   auto flags = small();
   flags.insert(flags.end(), {"--max-connections", "4"});
   const ServerProcess server({.flags = flags, .data_dir = data()});
@@ -239,15 +239,15 @@ TEST_F(ProcessTest, RefusesMoreConnectionsThanItIsToldToHoldAndStillTellsThatItL
       EXPECT_THAT(probe.get(path), has_status(200)) << path;
     }
   }
-  // All of these have gone.
+  // All of these connections are closed.
   EXPECT_TRUE(eventually([&] {
     Rest next(server.endpoint());
     return next.get("/v1/caches").status == 200;
   }));
 }
 
-// Until a load balancer has heard that the server leaves, it sends requests here.
-TEST_F(ProcessTest, ServesOnWhileItSaysThatItWillLeave) {
+// A load balancer sends requests until it learns that the server is draining.
+TEST_F(ProcessTest, ServesWhileDraining) {
   auto flags = small();
   flags.insert(flags.end(), {"--drain-delay-ms", "3600000"});
   ServerProcess server({.flags = flags, .data_dir = data()});
@@ -265,7 +265,7 @@ TEST_F(ProcessTest, ServesOnWhileItSaysThatItWillLeave) {
   EXPECT_EQ(server.wait(), 128 + SIGTERM) << "a second signal does not wait";
 }
 
-TEST_F(ProcessTest, LeavesOnceItHasSaidSoForLongEnough) {
+TEST_F(ProcessTest, ExitsAfterTheDrainDelay) {
   auto flags = small();
   flags.insert(flags.end(), {"--drain-delay-ms", "1"});
   ServerProcess server({.flags = flags, .data_dir = data()});
@@ -304,7 +304,7 @@ TEST_F(ProcessTest, ChecksItsSettingsAndTouchesNothing) {
   EXPECT_FALSE(std::filesystem::exists(data()));
 }
 
-// The socket of a service manager, as systemd has it.
+// A service manager's socket, like systemd's.
 class NotifySocket {
  public:
   explicit NotifySocket(const std::filesystem::path& path)
@@ -313,10 +313,10 @@ class NotifySocket {
     address.sun_family = AF_UNIX;
     std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
     EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    const timeval patience{.tv_sec = ChildProcess::kPatience.count(), .tv_usec = 0};
-    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const timeval timeout{.tv_sec = ChildProcess::kPatience.count(), .tv_usec = 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   }
-  // The next word; empty where none comes.
+  // The next message; empty if none comes.
   std::string next() {
     char text[256];
     const ssize_t bytes = ::recv(fd_.get(), text, sizeof text, 0);
@@ -327,7 +327,7 @@ class NotifySocket {
   FileDescriptor fd_;
 };
 
-TEST_F(ProcessTest, TellsItsServiceManagerHowItIs) {
+TEST_F(ProcessTest, NotifiesItsServiceManager) {
   const std::string path = (folder_.path() / "notify").string();
   NotifySocket manager(path);
   ServerProcess server({.flags = small(),
@@ -342,7 +342,7 @@ TEST_F(ProcessTest, TellsItsServiceManagerHowItIs) {
   EXPECT_EQ(server.wait(), 0);
 }
 
-TEST_F(ProcessTest, TellsNobodyOfItsWatchdogThatIsNotItsOwn) {
+TEST_F(ProcessTest, IgnoresTheWatchdogOfAnotherProcess) {
   const std::string path = (folder_.path() / "notify").string();
   NotifySocket manager(path);
   ServerProcess server(
@@ -354,8 +354,8 @@ TEST_F(ProcessTest, TellsNobodyOfItsWatchdogThatIsNotItsOwn) {
   EXPECT_EQ(manager.next(), "STOPPING=1");
 }
 
-// Who changed what of a cache, from where, and whether it was done.
-TEST_F(ProcessTest, KeepsARecordOfWhatAdministratorsDo) {
+// The log has who changed which cache, from where, and the status.
+TEST_F(ProcessTest, WritesAnAuditLog) {
   auto flags = small();
   const std::string socket = (folder_.path() / "cairn.sock").string();
   flags.insert(flags.end(), {"--unix", socket, "--log-level", "debug"});
@@ -391,7 +391,7 @@ TEST_F(ProcessTest, KeepsARecordOfWhatAdministratorsDo) {
   EXPECT_THAT(server.output(), testing::Not(HasSubstr("forged")));
 }
 
-// A shell that sets the limit of open files and becomes the server.
+// A shell script that sets the limit of open files and becomes the server.
 class FileLimitTest : public ProcessTest {
  protected:
   std::string server_with(const std::string& limits) {
@@ -409,11 +409,11 @@ TEST_F(FileLimitTest, IdleConnectionsDoNotTakeTheLastOpenFile) {
   const ServerProcess server({.flags = flags,
                               .data_dir = data(),
                               .program = server_with("ulimit -n " + std::to_string(kFiles))});
-  // Its log may be read a moment later than the line that says where it listens.
-  const auto is_told = [&] {
+  // The warning may be read a moment later than the line with the address.
+  const auto is_logged = [&] {
     return server.output().find("the limit of open files is low") != std::string::npos;
   };
-  EXPECT_TRUE(eventually(is_told)) << server.output();
+  EXPECT_TRUE(eventually(is_logged)) << server.output();
   Rest first(server.endpoint());
   EXPECT_THAT(first.get("/healthz"), has_status(200));
   std::vector<std::unique_ptr<RawConnection>> idle;
@@ -421,11 +421,11 @@ TEST_F(FileLimitTest, IdleConnectionsDoNotTakeTheLastOpenFile) {
     idle.push_back(std::make_unique<RawConnection>(server.endpoint()));
   }
   Rest more(server.endpoint());
-  EXPECT_THAT(more.get("/v1/caches"), has_status(200)) << "one that never asked gives way";
+  EXPECT_THAT(more.get("/v1/caches"), has_status(200)) << "an idle connection gives way";
   EXPECT_THAT(first.put("/v1/caches/late", cache_body({.pinned = 2, .disk = 2})), has_status(201));
 }
 
-TEST_F(FileLimitTest, TheSoftLimitIsRaised) {
+TEST_F(FileLimitTest, RaisesTheSoftLimit) {
   const ServerProcess server({.flags = small(),
                               .data_dir = data(),
                               .program = server_with("ulimit -S -n 64\nulimit -H -n 600")});

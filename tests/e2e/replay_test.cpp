@@ -4,7 +4,7 @@
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
-// The replayer against a real server, and that its verdict is worth something.
+// The replayer against a real server, and whether its verdict is right.
 namespace cairn::e2e {
 namespace {
 
@@ -18,7 +18,7 @@ class ReplayTest : public ServedTest {
  protected:
   static void SetUpTestSuite() { start({"--threads", "3"}); }
 
-  // Tiers of 4 KiB blocks, all smaller than what is asked for.
+  // Tiers of 4 KiB blocks, all smaller than the workload.
   Outcome replay(std::vector<std::string> flags) {
     std::vector<std::string> command = {CAIRN_REPLAY_PROGRAM, "--server", server().url(), "--json",
                                         "--block-bytes",      "4096"};
@@ -76,7 +76,7 @@ TEST_P(ReplayWaysTest, FindsNoWrongByteAndHitsOnEveryTier) {
   EXPECT_EQ(asked, outcome.result.at("blocks_asked"));
 }
 
-TEST_F(ReplayTest, SaysWhatComesWithEachRelease) {
+TEST_F(ReplayTest, SendsHintsWithReleases) {
   auto flags = workload("chat");
   append(flags, {"--hints", "when=1", "--cache", "hinted", "--keep"});
   const Outcome outcome = replay(flags);
@@ -95,8 +95,8 @@ TEST_F(ReplayTest, LeavesNothingBehind) {
   EXPECT_EQ(rest_.get("/v1/caches").document(), before);
 }
 
-// The blocks of one replay, put back under their keys with a byte changed: what the next replay of
-// the same workload reads is wrong, and it must say so.
+// One block of a replay is stored again under its key with a byte changed. The next replay of the
+// same workload must report it.
 TEST_F(ReplayTest, FindsOneWrongByte) {
   const std::vector<std::string> flags = {"--generate",      "chat", "--requests",      "20",
                                           "--connections",   "1",    "--device-blocks", "4000",
@@ -115,8 +115,8 @@ TEST_F(ReplayTest, FindsOneWrongByte) {
   EXPECT_GE(outcome.result.at("wrong_bytes"), 1);
 }
 
-// What --record writes is what --simulate reads: the same hits for the same requests.
-TEST(RecordTest, ItsSimulationFindsTheHitsThatTheServerHad) {
+// --simulate reads what --record writes: the same requests have the same hits.
+TEST(RecordTest, SimulationFindsTheHitsOfTheServer) {
   const fakes::TempDir folder;
   const std::string trace = (folder.path() / "trace.jsonl").string();
   constexpr const char* kBlocks = "300";
@@ -171,7 +171,7 @@ class ReplayOverARestartTest : public testing::TestWithParam<int> {
         ServerSetup{.flags = {"--config", (dir_.path() / "config.json").string()},
                     .data_dir = dir_.path() / "data"});
   }
-  // Everything that is stored is written through to disk.
+  // The server writes every stored block through to disk.
   Outcome replay() {
     ChildProcess child({CAIRN_REPLAY_PROGRAM, "--server", server_->url(), "--json", "--generate",
                         "chat", "--requests", "40", "--connections", "2", "--block-bytes", "4096",
@@ -196,7 +196,7 @@ class ReplayOverARestartTest : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Ends, ReplayOverARestartTest, testing::Values(SIGTERM, SIGKILL),
                          [](const auto& end) { return end.param == SIGTERM ? "term" : "kill"; });
 
-TEST_P(ReplayOverARestartTest, HitsFromDiskRightAfterIt) {
+TEST_P(ReplayOverARestartTest, HitsFromDiskAfterTheRestart) {
   const Outcome first = replay();
   ASSERT_EQ(first.code, 0) << first.result << first.err;
   const auto stored = first.result.at("stored").get<std::uint64_t>();
@@ -215,7 +215,7 @@ TEST_P(ReplayOverARestartTest, HitsFromDiskRightAfterIt) {
   EXPECT_EQ(second.result.at("match").at("disk"), second.result.at("blocks_asked"));
 }
 
-TEST_F(ReplayTest, SaysWhatIsWrongWithItsArguments) {
+TEST_F(ReplayTest, RefusesWrongArguments) {
   EXPECT_EQ(replay({"--generate", "nonsense"}).code, 2);
   EXPECT_EQ(replay({"--trace", "/nonexistent"}).code, 2);
 }

@@ -1,7 +1,7 @@
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
-// The memory that requests have while they arrive and are worked on, as a scrape shows it.
+// The memory of requests while they arrive and are processed, as a scrape shows it.
 namespace cairn::e2e {
 namespace {
 
@@ -42,7 +42,7 @@ class RequestMemoryTest : public ServedTest {
   TestCache cache_{rest_, {.pinned = 8}};
 };
 
-TEST_F(RequestMemoryTest, ABodyHasItsMemoryAtOnceFromTheLengthThatItAnnounces) {
+TEST_F(RequestMemoryTest, AnnouncedLengthAllocatesTheBodyOnce) {
   std::string body = match_body(20'000);
   ASSERT_GT(body.size(), 200'000U);
   const double allocations = of_bodies("allocations_total");
@@ -54,13 +54,13 @@ TEST_F(RequestMemoryTest, ABodyHasItsMemoryAtOnceFromTheLengthThatItAnnounces) {
   EXPECT_EQ(client.receive().status, 200U);
   EXPECT_EQ(of_bodies("allocations_total"), allocations + 1);
   ASSERT_TRUE(eventually([&] { return rest_.metric("cairn_http_body_peak_bytes_sum") > peak; }));
-  // A body that grows had its last three sizes at once.
+  // A growing body would hold its last three sizes at once.
   EXPECT_LE(rest_.metric("cairn_http_body_peak_bytes_sum"),
             peak + static_cast<double>(body.size()) * 1.3);
   EXPECT_EQ(rest_.metric("cairn_http_body_bytes_count"), counted + 1);
 }
 
-TEST_F(RequestMemoryTest, AnnouncingBodiesLeavesMostOfTheMemoryToThoseThatArrive) {
+TEST_F(RequestMemoryTest, AnnouncedBodiesTakeOnlyPartOfTheMemory) {
   std::vector<std::unique_ptr<RawConnection>> waiting;
   for (int n = 0; n < 12; ++n) {
     waiting.push_back(std::make_unique<RawConnection>(server().endpoint()));
@@ -76,7 +76,7 @@ TEST_F(RequestMemoryTest, AnnouncingBodiesLeavesMostOfTheMemoryToThoseThatArrive
   EXPECT_TRUE(eventually([&] { return of_bodies("allocated_bytes") == 0; }));
 }
 
-TEST_F(RequestMemoryTest, ABodyThatTurnsOutShorterOrLongerChangesItsBucket) {
+TEST_F(RequestMemoryTest, UnexpectedBodyLengthChangesTheBucket) {
   const double shorter = of_bucket("downgrades_total", 256);
   const double longer = of_bucket("upgrades_total", 16'384);
   const double hits = of_bucket("hits_total", 4096);
@@ -92,7 +92,7 @@ TEST_F(RequestMemoryTest, ABodyThatTurnsOutShorterOrLongerChangesItsBucket) {
   EXPECT_EQ(of_bucket("misses_total", 4096), misses);
 }
 
-TEST_F(RequestMemoryTest, ABodyThatFindsItsBucketEmptyIsAMissAndIsServed) {
+TEST_F(RequestMemoryTest, EmptyBucketCountsAMissAndServesTheBody) {
   constexpr int kBuffers = 256;  // of 64 KiB
   const double misses = of_bucket("misses_total", 65'536);
   const std::string body = match_body(1'000);
@@ -112,7 +112,7 @@ TEST_F(RequestMemoryTest, ABodyThatFindsItsBucketEmptyIsAMissAndIsServed) {
   EXPECT_GE(of_bucket("misses_total", 65'536), misses + 1);
 }
 
-TEST_F(RequestMemoryTest, TheKeysOfAReadAreInTheMemoryOfRequests) {
+TEST_F(RequestMemoryTest, ReadKeepsItsKeysInRequestMemory) {
   std::size_t key_bytes = 0;
   for (int n = 1; n <= 3; ++n) {
     cache_.store(n);

@@ -1,4 +1,4 @@
-// What a disk tier holds when the server comes back.
+// The blocks of a disk tier after a restart of the server.
 #include <algorithm>
 #include <fstream>
 
@@ -37,7 +37,7 @@ class RestartTest : public testing::Test {
                 has_status(201));
   }
   Reply get(int n) { return rest_->get("/v1/caches/kept/keys/" + key(n)); }
-  // One bit of the first slot's bytes: behind the file's two pages and the slot's header.
+  // Flips one bit of the first slot's bytes, behind the file's two pages and the slot's header.
   void damage_first_slot() {
     std::fstream file(slot_file(), std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(12288 + 17);
@@ -63,12 +63,12 @@ TEST_F(RestartTest, ServesEveryAcknowledgedBlockAfterAKill) {
   const std::string write = write_body({{"keys", keys(4, 8)}, {"tier", "disk"}}, blocks(4, 8));
   ASSERT_TRUE(rest_->post_bytes("/v1/caches/kept/write", write).ok());
   kill_and_start();
-  // Without a client's word.
+  // Before any client asks for the cache.
   for (int n = 0; n < 12; ++n) expect_block(n);
   EXPECT_THAT(rest_->put("/v1/caches/kept", body), has_status(200));
 }
 
-TEST_F(RestartTest, ServesWhatWasMovedToDiskBeforeAKill) {
+TEST_F(RestartTest, ServesBlocksMovedToDiskBeforeAKill) {
   make(cache_body({.device = 4, .disk = 16}));
   for (int n = 0; n < 4; ++n) put(n, "?tier=device&parent=" + key(n + 100));
   const Reply moved = rest_->post("/v1/caches/kept/transfers",
@@ -93,7 +93,7 @@ TEST_F(RestartTest, RebuildsADamagedDescriptionFromTheSlotFile) {
     std::ifstream file(description);
     text.assign(std::istreambuf_iterator<char>(file), {});
   }
-  // Another number that reads as well: only the checksum tells.
+  // Another valid number: only the checksum detects it.
   const std::size_t number = text.find("12345");
   ASSERT_NE(number, std::string::npos);
   std::string other = text;
@@ -107,10 +107,11 @@ TEST_F(RestartTest, RebuildsADamagedDescriptionFromTheSlotFile) {
     expect_block(1);
   }
   kill_and_start();
-  EXPECT_EQ(rest_->metric(R"(cairn_disk_damage_total{part="description"})"), 0) << "it is mended";
+  EXPECT_EQ(rest_->metric(R"(cairn_disk_damage_total{part="description"})"), 0)
+      << "the description is repaired";
 }
 
-TEST_F(RestartTest, CountsADamagedBlockAndTakesItForAMiss) {
+TEST_F(RestartTest, DamagedBlockIsCountedAndMissed) {
   make(cache_body({.disk = 4}));
   put(1);
   put(2);
@@ -124,7 +125,7 @@ TEST_F(RestartTest, CountsADamagedBlockAndTakesItForAMiss) {
               testing::HasSubstr("cairn_checksum_failures_total{tier=\"disk\"} 1"));
 }
 
-TEST_F(RestartTest, AScrubFindsDamageBeforeAnybodyAsks) {
+TEST_F(RestartTest, ScrubFindsDamageBeforeARead) {
   make(cache_body({.disk = 4}));
   put(1);
   put(2);
@@ -154,7 +155,7 @@ TEST_F(RestartTest, RefusesBlocksOfAnotherShape) {
   expect_block(1);
 }
 
-TEST_F(RestartTest, RefusesAFileThatIsNotItsOwn) {
+TEST_F(RestartTest, RefusesAForeignFile) {
   std::filesystem::create_directories(slot_file().parent_path());
   std::ofstream(slot_file()) << "somebody's letters";
   const Reply refused = rest_->put("/v1/caches/kept", cache_body({.disk = 4}));
@@ -163,7 +164,7 @@ TEST_F(RestartTest, RefusesAFileThatIsNotItsOwn) {
   EXPECT_EQ(std::filesystem::file_size(slot_file()), 18u);
 }
 
-TEST_F(RestartTest, StartsFromItsCheckpointAfterACleanEnd) {
+TEST_F(RestartTest, StartsFromItsCheckpointAfterACleanStop) {
   make(cache_body({.disk = 16}));
   for (int n = 0; n < 8; ++n) put(n, "?tier=disk&parent=" + key(n + 100));
   ASSERT_THAT(rest_->del("/v1/caches/kept/keys/" + key(3)), has_status(204));
@@ -176,7 +177,7 @@ TEST_F(RestartTest, StartsFromItsCheckpointAfterACleanEnd) {
   EXPECT_THAT(get(3), has_status(404));
 }
 
-TEST_F(RestartTest, BringsWhatIsInMemoryToDiskAtTheEndWhereToldTo) {
+TEST_F(RestartTest, StopOffloadsMemoryToDiskIfSet) {
   start_with_offload_at_stop();
   make(cache_body({.device = 4, .pinned = 8, .disk = 16}));
   for (int n = 0; n < 4; ++n) put(n, "?tier=pinned");
@@ -186,7 +187,7 @@ TEST_F(RestartTest, BringsWhatIsInMemoryToDiskAtTheEndWhereToldTo) {
   for (int n = 0; n < 8; ++n) expect_block(n);
 }
 
-TEST_F(RestartTest, BringsWhatFindsRoomOnAFullDiskAtTheEnd) {
+TEST_F(RestartTest, StopOffloadsOntoAFullDisk) {
   start_with_offload_at_stop();
   make(cache_body({.device = 2, .pinned = 2, .disk = 4}));
   for (int n = 0; n < 4; ++n) put(n, "?tier=disk");
@@ -198,7 +199,7 @@ TEST_F(RestartTest, BringsWhatFindsRoomOnAFullDiskAtTheEnd) {
   for (int n = 4; n < 8; ++n) expect_block(n);
 }
 
-TEST_F(RestartTest, BringsAsMuchAsASmallDiskTakesAtTheEnd) {
+TEST_F(RestartTest, StopOffloadsAsMuchAsASmallDiskHolds) {
   start_with_offload_at_stop();
   make(cache_body({.pinned = 8, .disk = 4}));
   for (int n = 0; n < 8; ++n) put(n, "?tier=pinned");
@@ -209,7 +210,7 @@ TEST_F(RestartTest, BringsAsMuchAsASmallDiskTakesAtTheEnd) {
   EXPECT_EQ(there, 4);
 }
 
-TEST_F(RestartTest, LosesNothingAcknowledgedWhereverItIsKilled) {
+TEST_F(RestartTest, KillAtAnyPlaceLosesNothingAcknowledged) {
   for (const std::string place :
        {"commit.header_written:3", "commit.noted:3", "erase.noted:2", "move.written:2"}) {
     const std::string name = "at-" + std::to_string(place.size()) + place.substr(0, 5);
@@ -242,7 +243,7 @@ TEST_F(RestartTest, LosesNothingAcknowledgedWhereverItIsKilled) {
       if (std::ranges::find(erased, n) != erased.end()) {
         EXPECT_EQ(reply.status, 404) << place << " " << n;
       } else if (n < 2 && reply.status == 404) {
-        // Its erasure was under way, unacknowledged.
+        // Its delete had begun but was not acknowledged.
         EXPECT_EQ(place, "erase.noted:2");
       } else {
         EXPECT_TRUE(reply.status == 200 && reply.body == block(n)) << place << " " << n;
@@ -251,7 +252,7 @@ TEST_F(RestartTest, LosesNothingAcknowledgedWhereverItIsKilled) {
   }
 }
 
-TEST_F(RestartTest, ForgetsACacheThatWasRemoved) {
+TEST_F(RestartTest, ForgetsADeletedCache) {
   make(cache_body({.disk = 4}));
   put(1);
   ASSERT_THAT(rest_->del("/v1/caches/kept"), has_status(204));

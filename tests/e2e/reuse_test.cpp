@@ -1,4 +1,4 @@
-// What a cache says of other sizes and orders of eviction.
+// A cache's estimates for other sizes and orders of eviction.
 #include "tests/e2e/support/served_test.hpp"
 
 namespace cairn::e2e {
@@ -6,8 +6,7 @@ namespace {
 
 class ReuseTest : public ServedTest {
  protected:
-  // One prompt of one block after the other, round and round: LRU finds all of them where they fit,
-  // and else none.
+  // Prompts of one block each, in rotation. LRU finds all of them if they fit, and otherwise none.
   static constexpr int kPrompts = 6;
   static constexpr int kRounds = 20;
   static void go_round(TestCache& cache, Rest& rest) {
@@ -27,27 +26,27 @@ class ReuseTest : public ServedTest {
   }
 };
 
-TEST_F(ReuseTest, ACurveSaysWhatOtherSizesWouldFind) {
+TEST_F(ReuseTest, CurveEstimatesOtherSizes) {
   json body = cache_body({.pinned = 4});
   body["eviction"] = "lru";
   TestCache cache = TestCache::made_of(rest_, body);
   EXPECT_EQ(ratio(cache).at("requests"), 0);
   go_round(cache, rest_);
-  const json told = ratio(cache, "?capacities=2,5,6,100");
-  EXPECT_EQ(told.at("requests"), kRounds * kPrompts);
-  EXPECT_EQ(told.at("capacity_blocks"), 4);
+  const json estimate = ratio(cache, "?capacities=2,5,6,100");
+  EXPECT_EQ(estimate.at("requests"), kRounds * kPrompts);
+  EXPECT_EQ(estimate.at("capacity_blocks"), 4);
   const double all = (kRounds - 1.0) / kRounds;
-  ASSERT_EQ(told.at("points").size(), 4U);
-  for (const json& point : told.at("points")) {
+  ASSERT_EQ(estimate.at("points").size(), 4U);
+  for (const json& point : estimate.at("points")) {
     const double expected = point.at("capacity_blocks") < kPrompts ? 0 : all;
     EXPECT_NEAR(point.at("lru").get<double>(), expected, 1e-4) << point;
     EXPECT_EQ(point.at("policy"), point.at("lru"));
   }
-  // Three blocks can stay, and one is the room in which the others come and go.
-  EXPECT_GT(told.at("optimum").get<double>(), 0.4);
-  EXPECT_LT(told.at("optimum").get<double>(), 0.6);
-  ASSERT_EQ(told.at("advice").size(), 1U);
-  const json& advice = told.at("advice").at(0);
+  // Three blocks can stay, and the others share the fourth slot.
+  EXPECT_GT(estimate.at("optimum").get<double>(), 0.4);
+  EXPECT_LT(estimate.at("optimum").get<double>(), 0.6);
+  ASSERT_EQ(estimate.at("advice").size(), 1U);
+  const json& advice = estimate.at("advice").at(0);
   EXPECT_EQ(advice.at("tier"), "pinned");
   EXPECT_NEAR(advice.at("hit_rate").get<double>(), all, 1e-4);
 
@@ -56,11 +55,11 @@ TEST_F(ReuseTest, ACurveSaysWhatOtherSizesWouldFind) {
   EXPECT_NEAR(cache.metric("cairn_miss_ratio_curve", "capacity_ratio=\"2\""), 1 - all, 1e-4);
 }
 
-// More room is advised, or less, and never both; nobody does better than the best.
+// The advice is more room or less, never both; no order beats the best possible one.
 TEST_F(ReuseTest, AdviceDoesNotContradictItself) {
   struct Given {
     std::uint32_t blocks;
-    int prompts;  // round and round
+    int prompts;  // in rotation
     std::string eviction;
     std::vector<std::string> says;
     std::vector<std::string> does_not_say;
@@ -69,7 +68,7 @@ TEST_F(ReuseTest, AdviceDoesNotContradictItself) {
       // All of it fits twice over.
       {8, 2, "lru", {"hardly more", "Half of it", "No order"}, {"instead of", "A GiB", "Try"}},
       {8, 2, "class_hazard", {"hardly more", "Half of it", "No order"}, {"instead of", "A GiB"}},
-      // Nothing of it stays, and all of it would.
+      // No block stays; with more room all would.
       {4,
        6,
        "lru",
@@ -92,9 +91,9 @@ TEST_F(ReuseTest, AdviceDoesNotContradictItself) {
       else
         rest_.del("/v1/leases/" + matched.at("lease").get<std::string>());
     }
-    const json told = ratio(cache);
+    const json estimate = ratio(cache);
     std::string words;
-    for (const json& line : told.at("words")) words += line.get<std::string>() + "\n";
+    for (const json& line : estimate.at("words")) words += line.get<std::string>() + "\n";
     SCOPED_TRACE(given.eviction + " of " + std::to_string(given.blocks) + ":\n" + words);
     for (const std::string& part : given.says) EXPECT_THAT(words, testing::HasSubstr(part));
     for (const std::string& part : given.does_not_say) {
@@ -102,15 +101,15 @@ TEST_F(ReuseTest, AdviceDoesNotContradictItself) {
     }
     EXPECT_FALSE(says(words, "Half of it") && says(words, "instead of"));
     EXPECT_NE(says(words, "No order of eviction"), says(words, "The best possible order"));
-    for (const json& point : told.at("points")) {
-      if (point.at("capacity_blocks") != told.at("capacity_blocks")) continue;
-      EXPECT_GE(told.at("optimum"), point.at("lru"));
-      EXPECT_GE(told.at("optimum"), point.at("policy"));
+    for (const json& point : estimate.at("points")) {
+      if (point.at("capacity_blocks") != estimate.at("capacity_blocks")) continue;
+      EXPECT_GE(estimate.at("optimum"), point.at("lru"));
+      EXPECT_GE(estimate.at("optimum"), point.at("policy"));
     }
   }
 }
 
-TEST_F(ReuseTest, ACacheThatWasChangedBeginsAnew) {
+TEST_F(ReuseTest, ChangedCacheRestartsItsEstimate) {
   json body = cache_body({.pinned = 4});
   body["eviction"] = "lru";
   TestCache cache = TestCache::made_of(rest_, body);
@@ -129,7 +128,7 @@ TEST_F(ReuseTest, ACacheThatWasChangedBeginsAnew) {
   EXPECT_GE(now.at("policy").get<double>(), now.at("lru").get<double>());
 }
 
-TEST_F(ReuseTest, ALookBeforeALeaseIsTheSameRequest) {
+TEST_F(ReuseTest, LookupBeforeALeaseIsTheSameRequest) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store(1);
   cache.match(keys(1, 1), 0);
@@ -137,11 +136,11 @@ TEST_F(ReuseTest, ALookBeforeALeaseIsTheSameRequest) {
   EXPECT_EQ(ratio(cache).at("requests"), 1);
   cache.match(keys(1, 1), 30'000);
   EXPECT_EQ(ratio(cache).at("requests"), 2);
-  // It was stored before anybody asked for it.
+  // It was stored before the first match.
   EXPECT_EQ(ratio(cache, "?capacities=4").at("points").at(0).at("lru"), 1);
 }
 
-TEST_F(ReuseTest, BadCapacitiesAreRefused) {
+TEST_F(ReuseTest, RefusesBadCapacities) {
   TestCache cache(rest_, {.pinned = 4});
   std::string many = "1";
   for (int i = 0; i < 64; ++i) many += ",1";

@@ -1,4 +1,4 @@
-// Who may do what, over sockets as a stranger would try it.
+// Access control over real sockets, as an attacker would test it.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +26,7 @@ const std::string kPeer = "peer-peer-peer-peer-peer";
 const std::string kSparing = "sparing-sparing-sparing";  // writes, two leased blocks at the most
 const std::string kTenant = "tenant-tenant-tenant";      // writes, in the cache `mine` only
 
-// What the program itself says that a token's hash is.
+// A token's hash, as the server program prints it.
 std::string hash_of(const std::string& token) {
   const std::string command =
       "echo " + token + " | '" + std::string(CAIRN_SERVER_PROGRAM) + "' --hash-token";
@@ -107,7 +107,7 @@ class SecurityTest : public ServedTest {
 };
 std::unique_ptr<fakes::TempDir> SecurityTest::tokens_folder_;
 
-TEST_F(SecurityTest, AnAgentIsItsTokensOnly) {
+TEST_F(SecurityTest, AgentBelongsToItsToken) {
   const auto file = tokens_folder_->path() / "area";
   std::ofstream(file).close();
   std::filesystem::resize_file(file, 4096);
@@ -151,7 +151,7 @@ TEST_F(SecurityTest, AnAgentIsItsTokensOnly) {
   ASSERT_THAT(send_as(kAdmin, "DELETE", "/v1/caches/of-agents", nullptr), has_status(204));
 }
 
-TEST_F(SecurityTest, AsksForATokenEverywhereButForItsHealth) {
+TEST_F(SecurityTest, RequiresATokenExceptForHealth) {
   for (const char* open : {"/healthz", "/readyz"}) EXPECT_THAT(rest_.get(open), has_status(200));
   for (const char* closed : {"/", "/metrics", "/openapi.json", "/v1/system", "/v1/caches",
                              "/v1/caches/x", "/v1/transfers/t-1", "/v1/events"}) {
@@ -163,7 +163,7 @@ TEST_F(SecurityTest, AsksForATokenEverywhereButForItsHealth) {
   EXPECT_THAT(get_as("writer-writer-writeR", "/v1/caches"), is_problem(401));
 }
 
-TEST_F(SecurityTest, RefusesBasicCredentialsThatAreNothingButPadding) {
+TEST_F(SecurityTest, RefusesBasicCredentialsOfPaddingOnly) {
   for (const std::string& credentials :
        {std::string("===="), std::string("a==="), std::string(400, '=')}) {
     const Reply reply = rest_.send(
@@ -172,10 +172,10 @@ TEST_F(SecurityTest, RefusesBasicCredentialsThatAreNothingButPadding) {
   }
 }
 
-TEST_F(SecurityTest, AHintLowersNothingThatAnotherTokenUses) {
+TEST_F(SecurityTest, HintSparesBlocksThatAnotherTokenUses) {
   ASSERT_THAT(put_cache_as(kAdmin, "hints"), has_status(201));
   const std::string hints = "/v1/caches/hints/hints";
-  const auto told = [&](const std::string& token, const json& more) {
+  const auto hint_as = [&](const std::string& token, const json& more) {
     json body = {{"reuse", "never"}};
     body.update(more);
     return post_as(token, hints, body).document();
@@ -184,22 +184,22 @@ TEST_F(SecurityTest, AHintLowersNothingThatAnotherTokenUses) {
               is_problem(403, "forbidden"));
   for (int n = 1; n <= 4; ++n) EXPECT_THAT(put_key_as(kWriter, "hints", n), has_status(201));
   const json one = {{"keys", keys(1, 1)}};
-  EXPECT_EQ(told(kSparing, one).at("shared"), 1) << "it never used it";
-  // The reader's match, and his own hint with it, make the block both tokens'.
+  EXPECT_EQ(hint_as(kSparing, one).at("shared"), 1) << "this token never used it";
+  // The reader's match, and its own hint with it, make the block shared by both tokens.
   post_as(kReader, "/v1/caches/hints/match",
           {{"keys", keys(1, 1)}, {"lease_ms", 0}, {"reuse", "never"}, {"session", "chat"}});
-  EXPECT_EQ(told(kWriter, one).at("shared"), 1);
-  EXPECT_EQ(told(kWriter, {{"keys", keys(2, 1)}}).at("blocks"), 1);
-  // The same name is another conversation.
-  EXPECT_EQ(told(kWriter, {{"session", "chat"}}),
+  EXPECT_EQ(hint_as(kWriter, one).at("shared"), 1);
+  EXPECT_EQ(hint_as(kWriter, {{"keys", keys(2, 1)}}).at("blocks"), 1);
+  // The same name of another token is another conversation.
+  EXPECT_EQ(hint_as(kWriter, {{"session", "chat"}}),
             (json{{"blocks", 0}, {"shared", 0}, {"missing", 0}}));
-  // What is there of it goes in the order of its uses, but for what is the writer's alone.
+  // The blocks leave in the order of their uses, except that the writer's own block goes first.
   EXPECT_THAT(put_key_as(kWriter, "hints", 5), has_status(201));
   EXPECT_THAT(get_as(kReader, "/v1/caches/hints/keys/" + key(2)), is_problem(404));
   EXPECT_THAT(get_as(kReader, "/v1/caches/hints/keys/" + key(1)), has_status(200));
 }
 
-TEST_F(SecurityTest, GrantsARoleWhatItIsForAndNoMore) {
+TEST_F(SecurityTest, GrantsARoleOnlyItsRights) {
   EXPECT_THAT(put_cache_as(kReader, "roles"), is_problem(403, "forbidden"));
   EXPECT_THAT(put_cache_as(kWriter, "roles"), is_problem(403, "forbidden"));
   EXPECT_THAT(put_cache_as(kAdmin, "roles"), has_status(201));
@@ -221,7 +221,7 @@ TEST_F(SecurityTest, GrantsARoleWhatItIsForAndNoMore) {
   EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = "/v1/caches/roles"}), has_status(204));
 }
 
-TEST_F(SecurityTest, LetsWhoWatchesReadMetricsOnly) {
+TEST_F(SecurityTest, MetricsRoleReadsMetricsOnly) {
   for (const char* open : {"/metrics", "/healthz", "/readyz"}) {
     EXPECT_THAT(get_as(kMetrics, open), has_status(200)) << open;
   }
@@ -232,7 +232,7 @@ TEST_F(SecurityTest, LetsWhoWatchesReadMetricsOnly) {
   EXPECT_THAT(put_key_as(kMetrics, "x", 1), is_problem(403, "forbidden"));
 }
 
-TEST_F(SecurityTest, LetsAnotherServerReadBlocksOnly) {
+TEST_F(SecurityTest, PeerRoleReadsBlocksOnly) {
   ASSERT_TRUE(put_cache_as(kAdmin, "peers").ok());
   ASSERT_TRUE(put_key_as(kWriter, "peers", 1).ok());
   const std::string cache = "/v1/caches/peers";
@@ -245,7 +245,7 @@ TEST_F(SecurityTest, LetsAnotherServerReadBlocksOnly) {
   }
 }
 
-TEST_F(SecurityTest, TakesABrowsersCredentialsForLookingOnly) {
+TEST_F(SecurityTest, BasicCredentialsAllowReadingOnly) {
   ASSERT_TRUE(put_cache_as(kAdmin, "browsed").ok());
   ASSERT_TRUE(put_key_as(kWriter, "browsed", 1).ok());
   // printf 'me:admin-admin-admin-admin' | base64
@@ -262,8 +262,8 @@ TEST_F(SecurityTest, TakesABrowsersCredentialsForLookingOnly) {
   EXPECT_EQ(get_as(kReader, "/v1/caches/browsed/keys/" + key(1)).body, block(1));
 }
 
-// It evicts others' blocks, as a transfer does.
-TEST_F(SecurityTest, BringsBlocksUpOnlyForWhoMayMoveThem) {
+// Onboarding evicts other blocks, as a transfer does.
+TEST_F(SecurityTest, OnboardingNeedsTheWriteRole) {
   ASSERT_TRUE(put_cache_as(kAdmin, "onboarded").ok());
   ASSERT_TRUE(put_key_as(kWriter, "onboarded", 1).ok());
   const json body = {{"keys", {key(1)}}, {"onboard", "pinned"}, {"lease_ms", 30'000}};
@@ -278,7 +278,7 @@ TEST_F(SecurityTest, ConfinesATokenToItsCaches) {
   EXPECT_THAT(put_key_as(kTenant, "theirs", 1), is_problem(403, "forbidden"));
   EXPECT_THAT(put_key_as(kTenant, "nobodys", 1), is_problem(403, "forbidden"));
 
-  // What is named by a number of its own is somebody's too.
+  // Leases and transfers belong to a cache too.
   ASSERT_TRUE(put_key_as(kWriter, "theirs", 2).ok());
   const Reply match =
       post_as(kWriter, "/v1/caches/theirs/match", {{"keys", {key(2)}}, {"lease_ms", 30'000}});
@@ -298,7 +298,7 @@ TEST_F(SecurityTest, ConfinesATokenToItsCaches) {
   EXPECT_THAT(get_as(kTenant, "/v1/system"), is_problem(403, "forbidden"));
 }
 
-// Who knows a lease may end it.
+// Anyone who knows a lease may end it.
 TEST_F(SecurityTest, ShowsATokenItsOwnLeasesAndTransfersOfItsCaches) {
   ASSERT_TRUE(put_cache_as(kAdmin, "mine").ok());
   ASSERT_TRUE(put_cache_as(kAdmin, "shown").ok());
@@ -334,7 +334,7 @@ TEST_F(SecurityTest, ShowsATokenItsOwnLeasesAndTransfersOfItsCaches) {
   EXPECT_THAT(get_as(kTenant, "/v1/transfers?cache=shown"), is_problem(403, "forbidden"));
 }
 
-TEST_F(SecurityTest, HoldsATokenToItsBlocksWhereverTheyWereStored) {
+TEST_F(SecurityTest, BlockQuotaCoversAllCaches) {
   ASSERT_TRUE(put_cache_as(kAdmin, "frugal-1").ok());
   ASSERT_TRUE(put_cache_as(kAdmin, "frugal-2").ok());
   EXPECT_THAT(put_key_as(kFrugal, "frugal-1", 1), has_status(201));
@@ -343,7 +343,8 @@ TEST_F(SecurityTest, HoldsATokenToItsBlocksWhereverTheyWereStored) {
   EXPECT_THAT(put_key_as(kFrugal, "frugal-2", 3), is_problem(507, "no_capacity"));
   EXPECT_THAT(post_as(kFrugal, "/v1/caches/frugal-1/allocate", {{"count", 1}, {"tier", "pinned"}}),
               is_problem(507, "no_capacity"));
-  EXPECT_THAT(put_key_as(kWriter, "frugal-2", 3), has_status(201)) << "others are not held to it";
+  EXPECT_THAT(put_key_as(kWriter, "frugal-2", 3), has_status(201))
+      << "the limit is for one token only";
 
   const std::string key_path = "/v1/caches/frugal-1/keys/" + key(1);
   EXPECT_EQ(as(kWriter, {.method = "DELETE", .target = key_path}).status / 100, 2u);
@@ -354,7 +355,7 @@ TEST_F(SecurityTest, HoldsATokenToItsBlocksWhereverTheyWereStored) {
       << "a dropped cache gives its blocks back";
 }
 
-TEST_F(SecurityTest, HoldsATokenToWhatItsLeasesMayHold) {
+TEST_F(SecurityTest, LeaseQuotaCoversAllCaches) {
   ASSERT_TRUE(put_cache_as(kAdmin, "pinned-1").ok());
   ASSERT_TRUE(put_cache_as(kAdmin, "pinned-2").ok());
   for (int n = 1; n <= 3; ++n) ASSERT_TRUE(put_key_as(kWriter, "pinned-1", n).ok());
@@ -364,8 +365,8 @@ TEST_F(SecurityTest, HoldsATokenToWhatItsLeasesMayHold) {
                    {{"keys", keys(first, count)}, {"lease_ms", lease_ms}});
   };
   EXPECT_THAT(match(kSparing, 1, 3, 30'000), is_problem(429, quota));
-  EXPECT_THAT(match(kSparing, 1, 3, 0), has_status(200)) << "looking pins nothing";
-  EXPECT_THAT(match(kWriter, 1, 3, 30'000), has_status(200)) << "others are not held to it";
+  EXPECT_THAT(match(kSparing, 1, 3, 0), has_status(200)) << "a lookup pins nothing";
+  EXPECT_THAT(match(kWriter, 1, 3, 30'000), has_status(200)) << "the limit is for one token only";
   const Reply held = match(kSparing, 2, 9, 30'000);
   EXPECT_EQ(held.document().at("matched"), 2);
   const json allocate = {{"count", 1}, {"tier", "pinned"}};
@@ -380,7 +381,7 @@ TEST_F(SecurityTest, HoldsATokenToWhatItsLeasesMayHold) {
   EXPECT_THAT(as(kSparing, {.method = "DELETE", .target = "/v1/leases/" + last}), has_status(200));
 }
 
-TEST_F(SecurityTest, HoldsATokenToWhatItsRequestsMayHold) {
+TEST_F(SecurityTest, LeaseQuotaCoversRequestsWithoutALease) {
   ASSERT_TRUE(put_cache_as(kAdmin, "in-flight").ok());
   const std::string path = "/v1/caches/in-flight";
   const std::string quota = "lease_quota";
@@ -392,7 +393,7 @@ TEST_F(SecurityTest, HoldsATokenToWhatItsRequestsMayHold) {
   };
   EXPECT_THAT(write(1, 3), is_problem(429, quota));
   EXPECT_THAT(write(1, 2), has_status(200));
-  EXPECT_THAT(write(1, 2), has_status(200)) << "duplicates are held for the moment";
+  EXPECT_THAT(write(1, 2), has_status(200)) << "duplicates are held briefly";
   EXPECT_THAT(put_key_as(kSparing, "in-flight", 3), has_status(201));
 
   const auto read = [&](int first, int count) {
@@ -400,7 +401,7 @@ TEST_F(SecurityTest, HoldsATokenToWhatItsRequestsMayHold) {
   };
   EXPECT_THAT(read(1, 3), is_problem(429, quota));
   EXPECT_EQ(read(1, 2).body, blocks(1, 2));
-  EXPECT_EQ(read(3, 9).body, block(3)) << "what is there counts, not what is asked for";
+  EXPECT_EQ(read(3, 9).body, block(3)) << "only existing blocks count";
   const auto move = [&](int count) {
     return post_as(kSparing, path + "/transfers",
                    {{"keys", keys(1, count)}, {"to", "pinned"}, {"wait_ms", 20'000}});
@@ -424,7 +425,7 @@ TEST_F(SecurityTest, HoldsATokenToWhatItsRequestsMayHold) {
   EXPECT_THAT(get_as(kSparing, path + "/keys/" + key(3)), has_status(200));
 }
 
-TEST_F(SecurityTest, HoldsATokenToTheMemoryThatItRegisters) {
+TEST_F(SecurityTest, LimitsTheMemoryThatATokenRegisters) {
   const auto file = tokens_folder_->path() / "large-area";
   std::ofstream(file).close();
   std::filesystem::resize_file(file, 1 << 20);
@@ -445,13 +446,13 @@ TEST_F(SecurityTest, HoldsATokenToTheMemoryThatItRegisters) {
                          .body = agent.dump(),
                          .content_type = "application/json"});
   };
-  EXPECT_THAT(put(65'536), is_problem(507, "no_capacity")) << "from the file's first byte on";
+  EXPECT_THAT(put(65'536), is_problem(507, "no_capacity")) << "counted from the file's first byte";
   EXPECT_THAT(put(0), has_status(201));
   EXPECT_THAT(as(kSparing, {.method = "DELETE", .target = "/v1/agents/large"}), has_status(204));
 }
 
-// Many blocks are held for a lease's time, and then only those that are sent next.
-TEST_F(SecurityTest, AReadThatIsSlowHoldsFewBlocksInTheEnd) {
+// A read holds many blocks for a lease's time, and then only those that it sends next.
+TEST_F(SecurityTest, SlowReadHoldsFewBlocksAfterALeaseTime) {
   constexpr int kBlocks = 32;
   constexpr std::size_t kBytes = 1 << 20;
   const json body = {{"layout",
@@ -491,7 +492,7 @@ TEST_F(SecurityTest, AReadThatIsSlowHoldsFewBlocksInTheEnd) {
   }));
   got += reader.receive_to_end();
   got.erase(0, got.find("\r\n\r\n") + 4);
-  EXPECT_LT(got.size(), kBlocks * kBytes) << "some of it had gone: it is no success";
+  EXPECT_LT(got.size(), kBlocks * kBytes) << "some blocks had gone, so the read must fail";
   for (std::size_t at = 0; at < got.size(); at += kBytes) {
     const std::string block = got.substr(at, kBytes);
     EXPECT_EQ(block, bytes(static_cast<int>(at / kBytes)).substr(0, block.size())) << at / kBytes;
@@ -499,7 +500,7 @@ TEST_F(SecurityTest, AReadThatIsSlowHoldsFewBlocksInTheEnd) {
   EXPECT_THAT(as(kAdmin, {.method = "DELETE", .target = path + "?force=true"}), has_status(204));
 }
 
-TEST_F(SecurityTest, ReadsItsTokensAgainWhenToldAndKeepsThemWhereTheyAreBroken) {
+TEST_F(SecurityTest, ReloadsTokensOnSighupAndKeepsThemIfBroken) {
   const std::string fresh = "fresh-fresh-fresh-fresh";
   EXPECT_THAT(get_as(fresh, "/v1/caches"), is_problem(401));
   json more = all_tokens();
@@ -520,8 +521,8 @@ TEST_F(SecurityTest, ReadsItsTokensAgainWhenToldAndKeepsThemWhereTheyAreBroken) 
   EXPECT_EQ(server().output().find(fresh), std::string::npos) << "a token is never logged";
 }
 
-// A token that is gone, or may touch less, hears nothing more.
-TEST_F(SecurityTest, EndsTheStreamsOfATokenThatMayNoLongerListen) {
+// A removed or restricted token gets no more events.
+TEST_F(SecurityTest, EndsTheStreamsOfATokenThatLostRights) {
   const std::string leaver = "leaver-leaver-leaver-leaver";
   const std::string mover = "mover-mover-mover-mover-mover";
   const std::string stayer = "stayer-stayer-stayer-stayer";
@@ -576,7 +577,7 @@ std::optional<int> exit_of(std::vector<std::string> flags) {
   return program.wait();
 }
 
-TEST(SecurityStart, RefusesWhatWouldBeOpenToStrangers) {
+TEST(SecurityStart, RefusesInsecureSettings) {
   const fakes::TempDir folder;
   EXPECT_EQ(exit_of({"--listen", "0.0.0.0:0", "--data-dir", folder.path().string()}), 2);
   EXPECT_EQ(exit_of({"--tokens", "/nowhere/tokens", "--data-dir", folder.path().string()}), 2);
@@ -598,7 +599,7 @@ class TlsServed : public testing::Test {
     flags.insert(flags.end(), more.begin(), more.end());
     server_ = std::make_unique<ServerProcess>(ServerSetup{.flags = flags});
   }
-  // Of a program of ours, which trusts the authority.
+  // The result of one of our programs, which trusts the authority.
   struct Ended {
     std::optional<int> code;
     std::string out;
@@ -612,7 +613,7 @@ class TlsServed : public testing::Test {
     const auto code = child.wait();
     return {code, child.standard_output(), child.standard_error()};
   }
-  // The program's exit code; nothing where it is not installed.
+  // The program's exit code; nullopt if it is not installed.
   static std::optional<int> run(const std::string& program, const std::string& arguments) {
     if (std::system(("command -v " + program + " >/dev/null").c_str()) != 0) return std::nullopt;
     return WEXITSTATUS(std::system((program + " " + arguments).c_str()));
@@ -651,14 +652,14 @@ TEST_F(TlsServed, AnswersCurl) {
   EXPECT_EQ(*code, 0);
   EXPECT_EQ(read_output(), R"({"status":"ok"})");
   EXPECT_NE(*run("curl", "-s https://localhost:" + port() + "/healthz -o /dev/null"), 0)
-      << "nobody vouches for the certificate";
+      << "no authority vouches for the certificate";
 }
 
-TEST_F(TlsServed, IsWorkedWithByTheCommandLineAndTheReplayer) {
+TEST_F(TlsServed, ServesTheCommandLineAndTheReplayer) {
   const Ended caches = ended(CAIRN_CTL_PROGRAM, {"caches", "list", "--json"});
   EXPECT_EQ(caches.code, 0) << caches.err;
   EXPECT_THAT(caches.out, HasSubstr("\"caches\""));
-  // Blocks of many TLS records, written and compared.
+  // Write and compare blocks of many TLS records.
   const Ended replay = ended(
       CAIRN_REPLAY_PROGRAM,
       {"--json", "--generate", "chat", "--requests", "20", "--connections", "2", "--block-bytes",
@@ -667,7 +668,7 @@ TEST_F(TlsServed, IsWorkedWithByTheCommandLineAndTheReplayer) {
   EXPECT_EQ(json::parse(replay.out, nullptr, false).value("wrong_bytes", -1), 0) << replay.out;
 }
 
-TEST_F(TlsServed, IsNotBelievedByTheCommandLineForWhatItIsNot) {
+TEST_F(TlsServed, CommandLineRefusesAWrongCertificate) {
   const auto refusal = [](const std::vector<std::string>& flags) {
     std::vector<std::string> command = {CAIRN_CTL_PROGRAM, "caches", "list"};
     command.insert(command.end(), flags.begin(), flags.end());
@@ -688,7 +689,7 @@ TEST_F(TlsServed, IsNotBelievedByTheCommandLineForWhatItIsNot) {
   }
 }
 
-TEST_F(TlsServed, AsksForCertificatesOfItsClients) {
+TEST_F(TlsServed, RequiresClientCertificates) {
   start({"--tls-client-ca", authority_.certificate});
   const auto own =
       fakes::make_certificate(folder_.path(), {.name = "client", .authority = authority_});
@@ -698,7 +699,7 @@ TEST_F(TlsServed, AsksForCertificatesOfItsClients) {
   EXPECT_EQ(ended(CAIRN_CTL_PROGRAM, {"caches", "list"}).code, 3);
 }
 
-TEST_F(TlsServed, AnswersOpensslsClientFromTls12On) {
+TEST_F(TlsServed, AcceptsOpensslFromTls12On) {
   const auto connect = [this](const std::string& version) {
     return run("openssl", "s_client -connect 127.0.0.1:" + port() + " -CAfile '" +
                               authority_.certificate + "' -verify_return_error " + version +
@@ -712,12 +713,12 @@ TEST_F(TlsServed, AnswersOpensslsClientFromTls12On) {
   EXPECT_NE(*connect("-tls1_1"), 0) << read_output();
 }
 
-// What a slot held before is not published by who commits it unwritten: only who may map a tier may
-// have written it in place.
-TEST_F(SecurityTest, OnlyWhoMayMapATierCommitsWhatHeDidNotSend) {
+// Committing an unwritten slot must not publish its old bytes. Only a client that may map the tier
+// can have written it in place.
+TEST_F(SecurityTest, CommitOfAnUnwrittenExportedSlotNeedsAdmin) {
   const std::string cache = "/v1/caches/mapped";
   EXPECT_THAT(put_cache_as(kAdmin, "mapped"), has_status(201));
-  // The body that commits a slot which nobody wrote.
+  // A commit of a slot that nobody wrote.
   const auto unwritten = [&](int n) -> json {
     const json slots = post_as(kWriter, cache + "/allocate", {{"count", 1}}).document();
     return {{"lease", slots.at("lease")},
@@ -735,7 +736,7 @@ TEST_F(SecurityTest, OnlyWhoMayMapATierCommitsWhatHeDidNotSend) {
   EXPECT_THAT(post_as(kWriter, cache + "/commit", body), is_problem(403, "forbidden"));
   EXPECT_THAT(get_as(kReader, cache + "/keys/" + key(2)), is_problem(404, "unknown_key"));
   EXPECT_THAT(post_as(kAdmin, cache + "/commit", body), has_status(200));
-  // Who sends his bytes is not concerned.
+  // A client that sends its bytes is not affected.
   EXPECT_THAT(put_key_as(kWriter, "mapped", 3), has_status(201));
   EXPECT_TRUE(get_as(kReader, cache + "/keys/" + key(3)).body == block(3));
 }

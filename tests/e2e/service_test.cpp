@@ -3,7 +3,7 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// What a server tells of itself.
+// A server's reports about itself.
 namespace cairn::e2e {
 namespace {
 
@@ -19,7 +19,7 @@ TEST_F(ServiceTest, IsAliveAndReady) {
   EXPECT_THAT(rest_.head("/healthz"), has_status(200));
 }
 
-TEST_F(ServiceTest, TellsWhatItRunsOn) {
+TEST_F(ServiceTest, ReportsItsRuntimeAndDevices) {
   const TestCache cache(rest_, {.device = 2, .disk = 2});
   const json system = rest_.get("/v1/system").document();
   EXPECT_FALSE(system.at("version").get<std::string>().empty());
@@ -31,7 +31,7 @@ TEST_F(ServiceTest, TellsWhatItRunsOn) {
             json({{"device", "normal"}, {"disk", "normal"}}));
 }
 
-// Every name and label that the contract promises for what this server does.
+// Every metric name and label of the contract.
 TEST_F(ServiceTest, HasTheMetricsOfTheContract) {
   TestCache cache(rest_, {.device = 2, .pinned = 2, .disk = 2});
   cache.store(1);
@@ -86,7 +86,7 @@ TEST_F(ServiceTest, HasTheMetricsOfTheContract) {
             1);
 }
 
-TEST_F(ServiceTest, CountsRequestsByRouteAndNeverByWhatAClientNamed) {
+TEST_F(ServiceTest, CountsRequestsByRouteOnly) {
   TestCache cache(rest_, {.device = 2});
   const std::string series =
       "cairn_http_requests_total{route=\"/v1/caches/{cache}/keys/{key}\",method=\"GET\","
@@ -101,7 +101,7 @@ TEST_F(ServiceTest, CountsRequestsByRouteAndNeverByWhatAClientNamed) {
   EXPECT_THAT(text, Not(HasSubstr("of-mine")));
 }
 
-TEST_F(ServiceTest, CountsAnUploadThatFailsUnderItsRoute) {
+TEST_F(ServiceTest, CountsAFailedUploadUnderItsRoute) {
   TestCache cache(rest_, {.device = 4});
   const std::string bad_header("\x02\0\0\0[]", 6);
   EXPECT_THAT(rest_.post_bytes(cache.path("/write"), bad_header), is_problem(400));
@@ -109,19 +109,19 @@ TEST_F(ServiceTest, CountsAnUploadThatFailsUnderItsRoute) {
     return rest_.metric("cairn_http_requests_total{route=\"" + route +
                         "\",method=\"POST\",code=\"400\"}");
   };
-  // It is counted a moment after it is answered.
+  // The request is counted a moment after its response.
   EXPECT_TRUE(eventually([&] { return count("/v1/caches/{cache}/write") == 1; }));
   EXPECT_EQ(count("none"), 0);
 }
 
-TEST_F(ServiceTest, ForgetsTheMetricsOfACacheThatIsGone) {
+TEST_F(ServiceTest, RemovesTheMetricsOfADeletedCache) {
   const TestCache cache(rest_, {.device = 2});
   EXPECT_THAT(rest_.get("/metrics").body, HasSubstr(cache.name() + "\""));
   EXPECT_TRUE(rest_.del(cache.path()).ok());
   EXPECT_THAT(rest_.get("/metrics").body, Not(HasSubstr(cache.name() + "\"")));
 }
 
-TEST_F(ServiceTest, CountsTheSlotsOfACacheThatIsGoneAsGivenBack) {
+TEST_F(ServiceTest, CountsTheSlotsOfADeletedCacheAsFreed) {
   const std::string allocations =
       "cairn_allocator_allocations_total{allocator=\"slots\",device=\"0\"}";
   const std::string frees = "cairn_allocator_frees_total{allocator=\"slots\",device=\"0\"}";
@@ -130,14 +130,14 @@ TEST_F(ServiceTest, CountsTheSlotsOfACacheThatIsGoneAsGivenBack) {
   TestCache cache(rest_, {.device = 2});
   cache.store(1);
   EXPECT_EQ(rest_.metric(allocations), before + 1);
-  // They came with their tier: that one was there is no merit of theirs.
+  // Slots come with their tier, so taking one is not a cache hit.
   EXPECT_EQ(rest_.metric("cairn_allocator_cache_hits_total{allocator=\"slots\",device=\"0\"}"), 0);
   EXPECT_TRUE(rest_.del(cache.path()).ok());
   EXPECT_EQ(rest_.metric(allocations), before + 1);
   EXPECT_EQ(rest_.metric(frees), freed_before + 1);
 }
 
-// "get /v1/caches/{cache}" and so on, of the contract.
+// The routes of the contract, such as "get /v1/caches/{cache}".
 const std::set<std::string> kContract = {"get /v1/caches",
                                          "put /v1/caches/{cache}",
                                          "get /v1/caches/{cache}",
@@ -194,7 +194,7 @@ TEST_F(ServiceTest, DescribesEveryRouteOfTheContractAndNoOther) {
       if (method == "parameters" || method == "summary" || method == "description") continue;
       described.insert(method + " " + path);
       EXPECT_FALSE(operation.at("responses").empty()) << method << " " << path;
-      if (path == "/v1/events") continue;  // it has no end
+      if (path == "/v1/events") continue;  // this stream does not end
       const Reply probe = rest_.send({.method = upper(method), .target = filled(path)});
       EXPECT_NE(probe.code(), "not_found") << method << " " << path;
       EXPECT_NE(probe.status, 405U) << method << " " << path;
@@ -227,22 +227,23 @@ TEST_F(ServiceTest, KeepsTheTrafficOfTheLastHour) {
   TestCache cache(rest_, {.pinned = 2});
   cache.store(1);
   static_cast<void>(cache.match({key(1), key(2)}, 0));
-  json told;
+  json history;
   EXPECT_TRUE(eventually([&] {
-    told = rest_.get("/v1/history").document();
+    history = rest_.get("/v1/history").document();
     std::uint64_t asked = 0;
-    for (const json& one : told.at("samples")) asked += one.at("asked_blocks").get<std::uint64_t>();
+    for (const json& one : history.at("samples"))
+      asked += one.at("asked_blocks").get<std::uint64_t>();
     return asked >= 2;
-  })) << told;
-  EXPECT_EQ(told.at("kept_ms"), 3'600'000);
-  const std::uint64_t last = told.at("samples").back().at("number");
+  })) << history;
+  EXPECT_EQ(history.at("kept_ms"), 3'600'000);
+  const std::uint64_t last = history.at("samples").back().at("number");
   const json later = rest_.get("/v1/history?after=" + std::to_string(last)).document();
   for (const json& one : later.at("samples")) EXPECT_GT(one.at("number"), last);
   EXPECT_THAT(rest_.get("/v1/history?after=x"), is_problem(400, "wrong_type"));
   EXPECT_THAT(rest_.get("/v1/history?since=1"), is_refusal());
 }
 
-// The links of the alert rules.
+// The alert rules link to these.
 TEST_F(ServiceTest, ServesTheRunbookOfAnAlert) {
   const Reply runbook = rest_.get("/runbooks/CairnOutOfMemory");
   EXPECT_THAT(runbook, has_status(200));
@@ -255,7 +256,7 @@ TEST_F(ServiceTest, ServesTheRunbookOfAnAlert) {
   }
 }
 
-TEST_F(ServiceTest, ServesAPageForPeopleWithoutOutsideAssets) {
+TEST_F(ServiceTest, ServesAPageWithoutOutsideAssets) {
   const Reply page = rest_.get("/");
   ASSERT_THAT(page, has_status(200));
   EXPECT_THAT(page.header("Content-Type"), testing::StartsWith("text/html"));

@@ -1,4 +1,4 @@
-// What is told of values in the store that servers share.
+// Events about values in the store that servers share.
 #include <gmock/gmock.h>
 
 #include "tests/e2e/shared_server.hpp"
@@ -18,7 +18,7 @@ std::string summary(const SseEvent& event) {
 }
 std::string of_key(const std::string& what, int n) { return what + " " + json{key(n)}.dump(); }
 
-TEST(SharedEventsTest, WhatAServerStoresThereIsToldAndWhatItFindsGone) {
+TEST(SharedEventsTest, ReportsStoredAndMissingSharedBlocks) {
   const RedisProcess redis;
   SharedHost one(redis);
   one.wait_until_ready();
@@ -32,7 +32,7 @@ TEST(SharedEventsTest, WhatAServerStoresThereIsToldAndWhatItFindsGone) {
   const SseEvent second = listener.next();
   EXPECT_EQ(summary(second), of_key("stored shared", 2));
   EXPECT_EQ(second.data.at("parent"), key(1));
-  // The store evicts, and tells nobody.
+  // The store evicts without notice.
   redis.ask({"FLUSHALL"});
   ASSERT_EQ(one.rest.del(cache.key_path(1)).status, 204U);
   EXPECT_EQ(summary(listener.next()), of_key("removed pinned", 1));
@@ -41,7 +41,7 @@ TEST(SharedEventsTest, WhatAServerStoresThereIsToldAndWhatItFindsGone) {
   EXPECT_EQ(summary(listener.next()), of_key("removed shared", 1));
 }
 
-TEST(SharedEventsTest, WhatAnotherServerStoredIsToldByThatOneAlone) {
+TEST(SharedEventsTest, ReportsOnlyItsOwnSharedBlocks) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
   here.store(1);
@@ -58,7 +58,7 @@ TEST(SharedEventsTest, WhatAnotherServerStoredIsToldByThatOneAlone) {
   EXPECT_EQ(summary(listener.next()), of_key("stored shared", 2));
 }
 
-TEST(SharedEventsTest, AWrongValueIsToldToBeGone) {
+TEST(SharedEventsTest, ReportsAWrongValueAsRemoved) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
   here.store(1);
@@ -71,8 +71,8 @@ TEST(SharedEventsTest, AWrongValueIsToldToBeGone) {
   EXPECT_EQ(summary(listener.next()), of_key("removed shared", 1));
 }
 
-// Its own tiers' events say where they are.
-TEST(SharedEventsTest, OfBlocksThatStayWhereTheyAreNothingMoreIsTold) {
+// The events of its own tiers already report where the blocks are.
+TEST(SharedEventsTest, HoldersPlacementPublishesOnce) {
   const RedisProcess redis;
   SharedHost one(redis);
   one.wait_until_ready();
@@ -88,7 +88,7 @@ TEST(SharedEventsTest, OfBlocksThatStayWhereTheyAreNothingMoreIsTold) {
   EXPECT_EQ(summary(listener.next()), of_key("stored pinned", 2));
 }
 
-TEST(SharedEventsTest, ForARouterTheMediumIsRemote) {
+TEST(SharedEventsTest, PublishesSharedBlocksAsRemote) {
   const RedisProcess redis;
   const fakes::TempDir folder;
   const std::string endpoint = "ipc://" + (folder.path() / "events").string();
@@ -96,7 +96,7 @@ TEST(SharedEventsTest, ForARouterTheMediumIsRemote) {
   SharedHost one(redis, json::object(), {}, {{"events", zmq}});
   TestCache cache = TestCache::made_of(one.rest, shared_body());
   ZmqPeer router(ZMQ_SUB, endpoint);
-  // What is published before it has joined is lost to it.
+  // The router misses events that are published before it has joined.
   json stored;
   for (int n = 0; stored.is_null() && n < 1'000; ++n) {
     const json allocation = cache.allocate(1, "pinned");

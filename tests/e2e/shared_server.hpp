@@ -10,8 +10,8 @@
 
 namespace cairn::e2e {
 
-// A server on a store. Its matches wait for the store's word for as long as it takes: a test is no
-// place for a deadline of 2 ms.
+// A server with a shared store. Its matches wait for the reply of the store as long as it takes: a
+// deadline of 2 ms would make a test unreliable.
 struct SharedHost {
   explicit SharedHost(const RedisProcess& redis, json shared = json::object(),
                       const std::vector<std::string>& more = {}, json others = json::object())
@@ -25,7 +25,7 @@ struct SharedHost {
   }
   struct Settings {
     json shared;
-    json others;  // beside `shared`
+    json others;  // added to `shared`
   };
   static std::string written(const fakes::TempDir& dir, const RedisProcess& redis,
                              Settings settings) {
@@ -40,7 +40,7 @@ struct SharedHost {
     return path;
   }
 
-  // What is stored before the store is known does not go there.
+  // Blocks that are stored before the server knows the store do not go there.
   void wait_until_ready() {
     EXPECT_TRUE(eventually(
         [&] { return rest.get("/v1/system").document().at("shared").at("ready") == true; }));
@@ -57,18 +57,18 @@ inline json shared_body(const json& shared = json::object()) {
   return body;
 }
 
-// Names of blocks: a server with holders is told of there too.
+// Counts blocks only: with holders, the store also has an entry per server.
 inline int blocks_in(const RedisProcess& redis) {
   constexpr auto kCount = "return redis.call('DBSIZE') - #redis.call('KEYS', 'cairn-server:*')";
   return std::stoi(redis.ask({"EVAL", kCount, "0"}));
 }
 
-// Until so many are in the store.
+// Waits until the store has at least `count` blocks.
 inline void wait_for_values(const RedisProcess& redis, int count) {
   EXPECT_TRUE(eventually([&] { return blocks_in(redis) >= count; }));
 }
 
-// Two servers that know the store, each with a cache of the same namespace.
+// Two servers with the same store, each with a cache of the same namespace.
 struct TwoHosts {
   explicit TwoHosts(const json& shared = json::object())
       : here(made(one, shared)), there(made(other, shared)) {}

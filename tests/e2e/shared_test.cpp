@@ -1,4 +1,4 @@
-// Servers that share blocks through a Redis of the test's own.
+// Servers that share blocks through the test's own Redis.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -14,7 +14,7 @@
 namespace cairn::e2e {
 namespace {
 
-TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
+TEST(SharedTest, FetchesBlocksThatAnotherServerStored) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 6; ++n) here.store(n, n > 0 ? "?parent=" + key(n - 1) : "");
@@ -25,12 +25,12 @@ TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
       other.rest.post(match, {{"keys", keys(0, 8)}, {"shared", false}}).document();
   EXPECT_EQ(not_asked.at("shared_matched"), 0);
   EXPECT_EQ(not_asked.at("transfer"), nullptr);
-  const json told = other.rest.post(match, {{"keys", keys(0, 8)}}).document();
-  EXPECT_EQ(told.at("matched"), 0);
-  EXPECT_EQ(told.at("shared_matched"), 6);
-  ASSERT_TRUE(told.at("transfer").is_string());
+  const json reply = other.rest.post(match, {{"keys", keys(0, 8)}}).document();
+  EXPECT_EQ(reply.at("matched"), 0);
+  EXPECT_EQ(reply.at("shared_matched"), 6);
+  ASSERT_TRUE(reply.at("transfer").is_string());
   const json ended =
-      other.rest.get("/v1/transfers/" + told.at("transfer").get<std::string>() + "?wait_ms=30000")
+      other.rest.get("/v1/transfers/" + reply.at("transfer").get<std::string>() + "?wait_ms=30000")
           .document();
   EXPECT_EQ(ended.at("state"), "done") << ended;
   const json now = other.rest.post(match, {{"keys", keys(0, 8)}}).document();
@@ -40,7 +40,7 @@ TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
 
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"shared\""), 6);
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"pinned\""), 6);
-  // All 8 were missed where the store was not asked; then 2, and 2.
+  // All 8 were missed without the store; then 2, and 2.
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"miss\""), 8 + 2 + 2);
   EXPECT_EQ(there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 6);
   EXPECT_EQ(here.metric("cairn_shared_blocks_total", "event=\"stored\""), 6);
@@ -53,28 +53,28 @@ TEST(SharedTest, WhatOneServerStoresAnotherHasUnderALease) {
   EXPECT_EQ(one.rest.metric(took + "write\"}"), 6);
 }
 
-TEST(SharedTest, AMatchThatWaitsHasWhatWasFetched) {
+TEST(SharedTest, WaitingMatchReturnsFetchedBlocks) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 4; ++n) here.store(n);
   wait_for_values(redis, 4);
   there.store(0);
-  const json told =
+  const json reply =
       other.rest.post(there.path("/match"), {{"keys", keys(0, 5)}, {"wait_ms", 30'000}}).document();
-  EXPECT_EQ(told.at("matched"), 4);
-  EXPECT_EQ(told.at("blocks").size(), 4U);
-  EXPECT_EQ(told.at("shared_matched"), 0);
+  EXPECT_EQ(reply.at("matched"), 4);
+  EXPECT_EQ(reply.at("blocks").size(), 4U);
+  EXPECT_EQ(reply.at("shared_matched"), 0);
   EXPECT_EQ(other.rest.get(there.path("/leases")).document().at("leases").size(), 1U);
-  // One match of five keys, however often it looked.
+  // One match of five keys, however often it looked them up.
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"pinned\""), 1);
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"shared\""), 3);
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"miss\""), 1);
 }
 
-// Blocks may come between a match's look at the cache and the store's word of them: what another
-// match fetched, or another engine computed. The answer ended with the first of them.
-// A match that looks only finds them as well, and so does one whose lease ends before the answer.
-TEST(SharedTest, WhatComesWhileTheStoreIsAskedIsMatched) {
+// Blocks may arrive between the lookup of a match in the cache and the reply of the store: another
+// match fetched them, or another engine computed them. The reply must not end at the first of them.
+// A match without a lease finds them as well, and so does one whose lease ends before the reply.
+TEST(SharedTest, MatchesBlocksThatArriveDuringTheLookup) {
   for (const std::uint32_t lease_ms : {60'000U, 1U, 0U}) {
     SCOPED_TRACE(lease_ms);
     TwoHosts hosts;
@@ -83,20 +83,20 @@ TEST(SharedTest, WhatComesWhileTheStoreIsAskedIsMatched) {
     wait_for_values(redis, 4);
     there.store(0);
     redis.signal(SIGSTOP);
-    json told;
+    json reply;
     std::thread matching([&] {
-      told = Rest(other.server.endpoint())
-                 .post(there.path("/match"), {{"keys", keys(0, 5)}, {"lease_ms", lease_ms}})
-                 .document();
+      reply = Rest(other.server.endpoint())
+                  .post(there.path("/match"), {{"keys", keys(0, 5)}, {"lease_ms", lease_ms}})
+                  .document();
     });
     EXPECT_TRUE(eventually(
         [&] { return there.metric("cairn_shared_looks_total", "result=\"asked\"") == 1; }));
     for (int n = 1; n < 4; ++n) there.store(n);
     redis.signal(SIGCONT);
     matching.join();
-    EXPECT_EQ(told.at("matched"), 4) << told;
-    EXPECT_EQ(told.at("blocks").size(), 4U);
-    EXPECT_EQ(told.at("shared_matched"), 0);
+    EXPECT_EQ(reply.at("matched"), 4) << reply;
+    EXPECT_EQ(reply.at("blocks").size(), 4U);
+    EXPECT_EQ(reply.at("shared_matched"), 0);
     if (lease_ms == 60'000) {
       EXPECT_EQ(other.rest.get(there.path("/leases")).document().at("leases").size(), 1U);
     }
@@ -106,9 +106,9 @@ TEST(SharedTest, WhatComesWhileTheStoreIsAskedIsMatched) {
   }
 }
 
-// What a token's leases may hold is enough for the blocks that were here, not for those that came:
-// the match ended with an error then, and left its lease.
-TEST(SharedTest, AMatchThatMayNotHoldWhatCameAnswersWithTheRest) {
+// The quota suffices for the blocks that were here, but not for those that arrived. The match must
+// return the former, and must not fail and leave its lease behind.
+TEST(SharedTest, MatchOmitsFetchedBlocksBeyondTheQuota) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 4; ++n) here.store(n);
@@ -121,14 +121,14 @@ TEST(SharedTest, AMatchThatMayNotHoldWhatCameAnswersWithTheRest) {
                        .content_type = "application/json"})
                 .status,
             200U);
-  const json told =
+  const json reply =
       other.rest.post(there.path("/match"), {{"keys", keys(0, 4)}, {"wait_ms", 30'000}}).document();
-  EXPECT_EQ(told.at("matched"), 2) << told;
-  EXPECT_EQ(told.at("shared_matched"), 2);
+  EXPECT_EQ(reply.at("matched"), 2) << reply;
+  EXPECT_EQ(reply.at("shared_matched"), 2);
   EXPECT_EQ(other.rest.get(there.path("/leases")).document().at("leases").size(), 1U);
 }
 
-TEST(SharedTest, APackedAnswerNamesBlocksOfTheSharedTier) {
+TEST(SharedTest, PackedReplyNamesSharedBlocks) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 3; ++n) here.store(n);
@@ -150,7 +150,7 @@ TEST(SharedTest, APackedAnswerNamesBlocksOfTheSharedTier) {
             std::string(kRecord - 1, '\0'));
 }
 
-TEST(SharedTest, AStoreThatDiesIsAMissAndTheServerStaysReady) {
+TEST(SharedTest, DeadStoreIsAMissAndTheServerStaysReady) {
   RedisProcess redis;
   SharedHost one(redis);
   one.wait_until_ready();
@@ -158,13 +158,13 @@ TEST(SharedTest, AStoreThatDiesIsAMissAndTheServerStaysReady) {
   cache.store(0);
   wait_for_values(redis, 1);
   redis.kill();
-  const json told = one.rest.post(cache.path("/match"), {{"keys", keys(0, 3)}}).document();
-  EXPECT_EQ(told.at("matched"), 1);
-  EXPECT_EQ(told.at("shared_matched"), 0);
+  const json reply = one.rest.post(cache.path("/match"), {{"keys", keys(0, 3)}}).document();
+  EXPECT_EQ(reply.at("matched"), 1);
+  EXPECT_EQ(reply.at("shared_matched"), 0);
   EXPECT_EQ(one.rest.get("/readyz").status, 200);
   cache.store(1);
   redis.start();
-  // What is committed from here on goes there again.
+  // Blocks that are committed from here on go to the store again.
   int n = 2;
   EXPECT_TRUE(eventually([&] {
     cache.store(n++);
@@ -172,7 +172,7 @@ TEST(SharedTest, AStoreThatDiesIsAMissAndTheServerStaysReady) {
   }));
 }
 
-TEST(SharedTest, OnEvictWhatLeavesOneServerAnotherFinds) {
+TEST(SharedTest, OnEvictAnotherServerFindsEvictedBlocks) {
   const RedisProcess redis;
   SharedHost one(redis, {{"evict_wait_ms", 60'000}});
   SharedHost other(redis);
@@ -185,25 +185,25 @@ TEST(SharedTest, OnEvictWhatLeavesOneServerAnotherFinds) {
   for (int n = 0; n < 12; ++n) here.store(n, n > 0 ? "?parent=" + key(n - 1) : "");
   EXPECT_EQ(redis.ask({"DBSIZE"}), "8");
   for (int n = 0; n < 12; ++n) {
-    const json told =
+    const json reply =
         other.rest.post(there.path("/match"), {{"keys", {key(n)}}, {"wait_ms", 30'000}}).document();
-    EXPECT_EQ(told.at("matched"), here.holds(n) ? 0 : 1) << n;
+    EXPECT_EQ(reply.at("matched"), here.holds(n) ? 0 : 1) << n;
     if (!here.holds(n)) there.expect_intact(n);
   }
   EXPECT_EQ(here.metric("cairn_shared_blocks_total", "event=\"dropped_full\""), 0);
 }
 
-// A cache of the default shape that says who has its blocks.
+// A cache of the default shape whose placement is `holders`.
 json holders_body() { return shared_body({{"namespace", "both"}, {"placement", "holders"}}); }
 
-// The answer once what it names has come, or not.
+// The match's reply once its fetch has ended.
 json match_and_wait(SharedHost& host, const TestCache& cache, int count) {
   return host.rest
       .post(cache.path("/match"), {{"keys", keys(0, count)}, {"wait_ms", 60'000}, {"lease_ms", 0}})
       .document();
 }
 
-TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
+TEST(SharedTest, ReadsBlocksFromTheirHolder) {
   TwoHosts hosts(json{{"placement", "holders"}});
   auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 6; ++n) here.store(n, n > 0 ? "?parent=" + key(n - 1) : "");
@@ -214,7 +214,7 @@ TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
   EXPECT_EQ(match_and_wait(other, there, 8).at("matched"), 6);
   for (int n = 0; n < 6; ++n) there.expect_intact(n);
   EXPECT_EQ(there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 6);
-  // Those that go into a step, with one request.
+  // One request reads all blocks of a step.
   EXPECT_EQ(
       other.rest.metric("cairn_shared_requests_total{operation=\"peer_read\",outcome=\"done\"}"),
       1);
@@ -225,7 +225,7 @@ TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
                               one.server.url() + "\",operation=\"peer_read\"}"),
             1);
   EXPECT_EQ(peers[0].at("state"), "reached");
-  // What was deleted everywhere is nobody's.
+  // A block that is deleted everywhere has no holder.
   for (int n = 0; n < 6; ++n) {
     EXPECT_EQ(one.rest.del(here.key_path(n)).status, 204U);
     EXPECT_EQ(other.rest.del(there.key_path(n)).status, 204U);
@@ -233,7 +233,7 @@ TEST(SharedTest, WhatOneServerHoldsAnotherReadsFromIt) {
   EXPECT_TRUE(eventually([&] { return blocks_in(hosts.redis) == 0; }));
 }
 
-TEST(SharedTest, WhatOtherServersReadIsThatOfTheirNamespace) {
+TEST(SharedTest, PeerReadNeedsTheSameNamespace) {
   const RedisProcess redis;
   SharedHost one(redis);
   TestCache cache = TestCache::made_of(one.rest, holders_body());
@@ -258,9 +258,9 @@ TEST(SharedTest, WhatOtherServersReadIsThatOfTheirNamespace) {
   EXPECT_EQ(one.rest.get(cache.key_path(0, "?shared=both")).status, 400U);
 }
 
-// A holder makes the checksum of 512 KiB at a time while it sends them; at the second read it knows
-// it. In one piece, and in many that end elsewhere.
-TEST(SharedTest, ABlockLongerThanWhatAHolderHashesAtOnceComesWhole) {
+// A holder computes the checksum of 512 KiB at a time while it sends them; at the second read it
+// knows the checksum. The block is in one piece, and in many that end elsewhere.
+TEST(SharedTest, LongBlockArrivesIntactFromItsHolder) {
   TwoHosts hosts(json{{"placement", "holders"}});
   for (const std::string layout : {"fully_contiguous", "first"}) {
     json body = shared_body({{"namespace", layout}, {"placement", "holders"}});
@@ -283,7 +283,7 @@ TEST(SharedTest, ABlockLongerThanWhatAHolderHashesAtOnceComesWhole) {
   }
 }
 
-TEST(SharedTest, AHolderOfTheSameHostIsAskedOverItsSocket) {
+TEST(SharedTest, ReadsALocalHolderOverItsSocket) {
   const RedisProcess redis;
   const fakes::TempDir dir;
   const std::string path = (dir.path() / "cairn.sock").string();
@@ -300,7 +300,7 @@ TEST(SharedTest, AHolderOfTheSameHostIsAskedOverItsSocket) {
   EXPECT_EQ(peers[0].at("address"), "unix:" + path);
 }
 
-TEST(SharedTest, AHolderThatWasKilledIsAMissAndTheNextOneIsAsked) {
+TEST(SharedTest, KilledHolderIsAMissAndTheNextOneIsAsked) {
   const RedisProcess redis;
   SharedHost one(redis);
   SharedHost two(redis);
@@ -315,18 +315,19 @@ TEST(SharedTest, AHolderThatWasKilledIsAMissAndTheNextOneIsAsked) {
   EXPECT_EQ(alone.at("matched"), 0);
   EXPECT_EQ(other.rest.get("/readyz").status, 200U);
   for (int n = 0; n < 8; ++n) also.store(n);
-  // A key that did not come is not asked for again for half a second, and until it was told.
+  // A missed key is not requested again for half a second, and the new holder must register first.
   EXPECT_TRUE(eventually([&] { return match_and_wait(other, there, 8).at("matched") == 8; }));
   for (int n = 0; n < 8; ++n) there.expect_intact(n);
 }
 
-// None of its threads answers any more: they stop one after the other.
+// Stops a process and waits until none of its threads answers any more: they stop one after the
+// other.
 void freeze(::pid_t process) {
   ::kill(process, SIGSTOP);
   const auto is_running = [](const auto& task) {
     std::ifstream stat(task.path() / "stat");
     const std::string text{std::istreambuf_iterator<char>(stat), {}};
-    const std::size_t name_end = text.rfind(')');  // the state comes behind it
+    const std::size_t name_end = text.rfind(')');  // the state follows it
     return name_end != std::string::npos && text.at(name_end + 2) != 'T';
   };
   const std::filesystem::path tasks = "/proc/" + std::to_string(process) + "/task";
@@ -335,16 +336,16 @@ void freeze(::pid_t process) {
   }
 }
 
-// Once one of its threads still answered after it was told to stop.
-TEST(SharedTest, AHolderThatIsKilledInTheMiddleOfAFetchIsAMiss) {
+// SIGSTOP alone is not enough: one of the threads could still answer after it.
+TEST(SharedTest, HolderKilledDuringAFetchIsAMiss) {
   TwoHosts hosts(json{{"placement", "holders"}});
   auto& [redis, one, other, here, there] = hosts;
   for (int n = 0; n < 8; ++n) here.store(n);
   wait_for_values(redis, 8);
   freeze(one.server.pid());
-  const json told = other.rest.post(there.path("/match"), {{"keys", keys(0, 8)}}).document();
-  EXPECT_EQ(told.at("shared_matched"), 8);
-  const std::string transfer = "/v1/transfers/" + told.at("transfer").get<std::string>();
+  const json reply = other.rest.post(there.path("/match"), {{"keys", keys(0, 8)}}).document();
+  EXPECT_EQ(reply.at("shared_matched"), 8);
+  const std::string transfer = "/v1/transfers/" + reply.at("transfer").get<std::string>();
   EXPECT_EQ(other.rest.get(transfer).document().at("state"), "running");
   one.server.kill();
   EXPECT_EQ(other.rest.get(transfer + "?wait_ms=60000").document().at("state"), "failed");
@@ -352,7 +353,7 @@ TEST(SharedTest, AHolderThatIsKilledInTheMiddleOfAFetchIsAMiss) {
   EXPECT_EQ(there.counts().at("leases"), 0);
 }
 
-// A file with tokens, and each in a file of its own.
+// A file with all tokens, and a file for each token.
 struct Tokens {
   Tokens() {
     json all = json::array();
@@ -386,8 +387,8 @@ auto send_as(const std::string& role, SharedHost& host, const std::string& metho
        .headers = {{"Authorization", "Bearer " + Tokens::token_of(role)}}});
 }
 
-// It would be a way to have the blocks of others go first.
-TEST(SharedTest, AClientThatReadsAsAServerDoesLeavesTheOrderOfEviction) {
+// Otherwise a client could have other clients' blocks evicted first.
+TEST(SharedTest, ClientCannotDemoteBlocksByAPeerRead) {
   const RedisProcess redis;
   const Tokens tokens;
   SharedHost one(redis, json::object(), {"--tokens", tokens.path("tokens")});
@@ -398,10 +399,10 @@ TEST(SharedTest, AClientThatReadsAsAServerDoesLeavesTheOrderOfEviction) {
   ASSERT_EQ(send_as("admin", one, "PUT", name, body.dump()).status, 201U);
   for (int n = 0; n < 4; ++n) {
     ASSERT_EQ(send_as("write", one, "PUT", name + "/keys/" + key(n), block(n)).status, 201U);
-    // Ages are told apart by milliseconds.
+    // Ages have a resolution of milliseconds.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  // A use, as any other read of a client's.
+  // This counts as a use, like any other read by a client.
   const std::string asked = json{{"keys", {key(1)}}}.dump();
   EXPECT_EQ(send_as("write", one, "POST", name + "/read?shared=both", asked).status, 200U);
   ASSERT_EQ(send_as("write", one, "PUT", name + "/keys/" + key(4), block(4)).status, 201U);
@@ -409,7 +410,7 @@ TEST(SharedTest, AClientThatReadsAsAServerDoesLeavesTheOrderOfEviction) {
   EXPECT_EQ(send_as("write", one, "GET", name + "/keys/" + key(0)).status, 404U);
 }
 
-TEST(SharedTest, AHolderIsReadWithATokenOfRolePeerAndAnotherIsRefused) {
+TEST(SharedTest, HolderAcceptsOnlyATokenOfRolePeer) {
   const RedisProcess redis;
   const Tokens tokens;
   SharedHost one(redis, json::object(), {"--tokens", tokens.path("tokens")});
@@ -434,7 +435,7 @@ TEST(SharedTest, AHolderIsReadWithATokenOfRolePeerAndAnotherIsRefused) {
               ::testing::Not(::testing::HasSubstr(Tokens::token_of("peer"))));
 }
 
-TEST(SharedTest, AHolderProvesWhoItIs) {
+TEST(SharedTest, RefusesAHolderWithAnUntrustedCertificate) {
   const RedisProcess redis;
   const fakes::TempDir dir;
   const auto authority = fakes::make_certificate(dir.path(), {.name = "ca"});
@@ -447,7 +448,7 @@ TEST(SharedTest, AHolderProvesWhoItIs) {
   TestCache here = TestCache::made_of(admin, holders_body());
   here.store(0);
   wait_for_values(redis, 1);
-  // The socket is gone for who comes later: TCP is what is left.
+  // A server that starts now finds no socket and uses TCP.
   std::filesystem::remove(socket);
   SharedHost fooled(redis, {{"peer", {{"ca", stranger.certificate}}}});
   TestCache nowhere = TestCache::made_of(fooled.rest, holders_body());
@@ -460,7 +461,7 @@ TEST(SharedTest, AHolderProvesWhoItIs) {
   there.expect_intact(0);
 }
 
-TEST(SharedTest, WhatHoldersCannotBeIsRefused) {
+TEST(SharedTest, RefusesOptionsThatHoldersCannotHave) {
   const RedisProcess redis;
   SharedHost one(redis);
   EXPECT_EQ(
@@ -472,7 +473,7 @@ TEST(SharedTest, WhatHoldersCannotBeIsRefused) {
       400U);
 }
 
-TEST(SharedTest, WithoutAStoreACacheWithASharedTierIsRefused) {
+TEST(SharedTest, RefusesASharedTierWithoutAStore) {
   ServerProcess server;
   Rest rest(server.endpoint());
   const auto refused = rest.put("/v1/caches/a", shared_body());
@@ -480,7 +481,7 @@ TEST(SharedTest, WithoutAStoreACacheWithASharedTierIsRefused) {
   EXPECT_THAT(refused.document().at("detail").get<std::string>(), ::testing::HasSubstr("--shared"));
 }
 
-TEST(SharedTest, WrongFieldsAreRefusedByName) {
+TEST(SharedTest, RefusesWrongFieldsByName) {
   const RedisProcess redis;
   SharedHost one(redis);
   const auto refused = [&](const json& shared, const std::string& name) {
@@ -496,7 +497,7 @@ TEST(SharedTest, WrongFieldsAreRefusedByName) {
   refused({{"ttl", 1}}, "shared.ttl");
 }
 
-TEST(SharedTest, APasswordComesFromAFileAndIsToldNowhere) {
+TEST(SharedTest, ReadsAPasswordFromAFileAndNeverShowsIt) {
   const fakes::TempDir dir;
   const std::string file = (dir.path() / "password").string();
   std::ofstream(file) << "hunter2\n";
@@ -511,7 +512,7 @@ TEST(SharedTest, APasswordComesFromAFileAndIsToldNowhere) {
   EXPECT_THAT(system.dump(), ::testing::Not(::testing::HasSubstr("hunter2")));
   EXPECT_THAT(one.server.output(), ::testing::Not(::testing::HasSubstr("hunter2")));
   EXPECT_THAT(one.rest.get("/metrics").body, ::testing::Not(::testing::HasSubstr("hunter2")));
-  // What everybody on the host may see, and who runs the server.
+  // Everyone on the host may read cmdline; the user of the server may read environ.
   for (const std::string name : {"cmdline", "environ"}) {
     std::ifstream shown("/proc/" + std::to_string(one.server.pid()) + "/" + name);
     const std::string text{std::istreambuf_iterator<char>(shown), {}};

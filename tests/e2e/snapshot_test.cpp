@@ -4,7 +4,7 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// Snapshots over HTTP, and brought back by a server that starts.
+// Snapshots over HTTP, and their restore by a server that starts.
 namespace cairn::e2e {
 namespace {
 
@@ -13,7 +13,7 @@ using testing::IsEmpty;
 
 class SnapshotTest : public ServedTest {
  protected:
-  // The transfer once it has ended; a test failure where it did not begin.
+  // The transfer once it has ended; a test failure if it did not begin.
   json ended(const Reply& started) {
     EXPECT_TRUE(started.status == 202 || started.status == 200) << testing::PrintToString(started);
     if (!started.ok()) return {};
@@ -31,7 +31,7 @@ class SnapshotTest : public ServedTest {
 class SnapshotFormTest : public SnapshotTest, public testing::WithParamInterface<bool> {};
 INSTANTIATE_TEST_SUITE_P(Compressed, SnapshotFormTest, testing::Bool());
 
-TEST_P(SnapshotFormTest, BringsEveryBlockBack) {
+TEST_P(SnapshotFormTest, RestoresEveryBlock) {
   TestCache cache(rest_, {.device = 8, .pinned = 8, .disk = 8, .layout = "second"});
   cache.store_prefix(0, 4, "device");
   cache.store_prefix(10, 4, "pinned");
@@ -63,7 +63,7 @@ TEST_P(SnapshotFormTest, BringsEveryBlockBack) {
   EXPECT_THAT(rest_.get(cache.path("/snapshots")).document().at("snapshots"), IsEmpty());
 }
 
-TEST_F(SnapshotTest, AnswersWithTheEndWhereThatComesInTime) {
+TEST_F(SnapshotTest, WaitReturnsTheEndedTransfer) {
   TestCache cache(rest_, {.pinned = 8});
   cache.store_prefix(0, 3, "pinned");
   const Reply made = rest_.post(cache.path("/snapshots"), {{"name", "s"}, {"wait_ms", 60'000}});
@@ -74,7 +74,7 @@ TEST_F(SnapshotTest, AnswersWithTheEndWhereThatComesInTime) {
   EXPECT_EQ(back.document().at("blocks_done"), 3);
 }
 
-TEST_F(SnapshotTest, RefusesWhatItCannotDo) {
+TEST_F(SnapshotTest, RefusesImpossibleRequests) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store_prefix(0, 4, "pinned");
   EXPECT_EQ(make(cache, "s").at("state"), "done");
@@ -99,7 +99,7 @@ TEST_F(SnapshotTest, RefusesWhatItCannotDo) {
     EXPECT_THAT(rest_.post(unknown, {{"name", "s"}}), is_problem(404, "unknown_cache"));
   }
 
-  // Of another shape; and where there is no room.
+  // A snapshot of another shape, and a cache without room.
   json body = cache_body({.pinned = 4});
   body["layout"]["inner_dim"] = kInner / 2;
   body["layout"]["page_size"] = kPageSize * 2;
@@ -119,7 +119,7 @@ TEST_F(SnapshotTest, RefusesWhatItCannotDo) {
   cache.expect_intact(9);
 }
 
-TEST_F(SnapshotTest, RefusesABrokenFileAndSaysSoInTheList) {
+TEST_F(SnapshotTest, RefusesABrokenFileAndListsItAsBroken) {
   TestCache cache(rest_, {.pinned = 4});
   cache.store_prefix(0, 4, "pinned");
   EXPECT_EQ(make(cache, "s").at("state"), "done");
@@ -144,13 +144,13 @@ TEST_F(SnapshotTest, RefusesABrokenFileAndSaysSoInTheList) {
   EXPECT_THAT(rest_.del(cache.path("/snapshots/s")), has_status(204));
 }
 
-TEST_F(SnapshotTest, HoldsWhatIsRightWhileOthersWrite) {
+TEST_F(SnapshotTest, StaysRightWhileOthersWrite) {
   TestCache cache(rest_, {.device = 8, .pinned = 8, .disk = 16});
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     Rest rest(server().endpoint());
     for (int n = 0; !stop; n = (n + 1) % 60) {
-      // Also refused where the snapshot has the slots: that is fine.
+      // The server may refuse this while the snapshot has the slots: that is fine.
       rest.put_bytes(cache.key_path(n), block(n));
       if (n % 20 == 19) rest.post(cache.path("/clear"), {{"tier", "pinned"}});
     }
@@ -175,14 +175,14 @@ TEST_F(SnapshotTest, HoldsWhatIsRightWhileOthersWrite) {
   writer.join();
 }
 
-// --restore, over a data directory that a server before it left.
+// --restore, with the data directory of an earlier server.
 class SnapshotStartTest : public testing::Test {
  protected:
   ServerProcess start(std::vector<std::string> flags = {}) {
     flags.insert(flags.end(), {"--config", config_.string()});
     return ServerProcess({.flags = std::move(flags), .data_dir = folder_.path() / "data"});
   }
-  // What a server that does not start prints; checks that it exits with 2.
+  // The error output of a server that does not start; checks that it exits with 2.
   std::string refusal(const std::string& restore) {
     ChildProcess child({CAIRN_SERVER_PROGRAM, "--listen", "127.0.0.1:0", "--config",
                         config_.string(), "--data-dir", (folder_.path() / "data").string(),
@@ -218,7 +218,7 @@ class SnapshotStartTest : public testing::Test {
   const std::filesystem::path config_ = folder_.path() / "config.json";
 };
 
-TEST_F(SnapshotStartTest, MakesTheCacheAgainWithAllItsBlocks) {
+TEST_F(SnapshotStartTest, RecreatesTheCacheWithAllItsBlocks) {
   const std::string file = (folder_.path() / "data/snapshots/c/packed.snapshot").string();
   for (const std::string& what : {std::string("c=plain"), "c=" + file, file}) {
     ServerProcess server = start({"--restore", what});
@@ -233,7 +233,7 @@ TEST_F(SnapshotStartTest, MakesTheCacheAgainWithAllItsBlocks) {
   }
 }
 
-TEST_F(SnapshotStartTest, RestoresSeveralAndUnderAnotherName) {
+TEST_F(SnapshotStartTest, RestoresSeveralCachesAndRenamesOne) {
   const std::string file = (folder_.path() / "data/snapshots/c/plain.snapshot").string();
   ServerProcess server = start({"--restore", "c=packed", "--restore", "d=" + file});
   Rest rest(server.endpoint());
@@ -243,7 +243,7 @@ TEST_F(SnapshotStartTest, RestoresSeveralAndUnderAnotherName) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
-TEST_F(SnapshotStartTest, DoesNotStartWithoutWhatItWasToldToRestore) {
+TEST_F(SnapshotStartTest, DoesNotStartIfARestoreFails) {
   EXPECT_THAT(refusal("c=none"), HasSubstr("there is no snapshot none"));
   EXPECT_THAT(refusal("nonsense"), HasSubstr("CACHE=NAME"));
   EXPECT_THAT(refusal("c=.."), HasSubstr("name"));

@@ -3,7 +3,7 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// How copies to, from and within devices are waited for, as the settings say.
+// How the server waits for copies to, from and within devices, by its settings.
 namespace cairn::e2e {
 namespace {
 
@@ -32,7 +32,7 @@ std::string strategy_series(const std::string& from, const std::string& to,
 
 class StrategyTest : public testing::TestWithParam<const char*> {
  protected:
-  // `runtime`: host, or cuda for the fake libcudart.
+  // The runtime is host, or cuda for the fake libcudart.
   void start(const WantedStrategies& wanted) {
     const std::string config = (folder_.path() / "config.json").string();
     std::ofstream(config) << json{{"caches", json::array()},
@@ -49,7 +49,7 @@ class StrategyTest : public testing::TestWithParam<const char*> {
     server_ = std::make_unique<ServerProcess>(std::move(setup));
     rest_ = std::make_unique<Rest>(server_->endpoint());
   }
-  // Loads, stores and copies to the other device, and counts how.
+  // Loads, stores and copies to the other device, and checks the counter of each strategy.
   void expect_strategies(const WantedStrategies& wanted) {
     start(wanted);
     json body = cache_body({.device = 4, .pinned = 8});
@@ -79,13 +79,13 @@ class StrategyTest : public testing::TestWithParam<const char*> {
   std::unique_ptr<Rest> rest_;
 };
 
-TEST_P(StrategyTest, IsWhatTheSettingsSayForEachWay) {
+TEST_P(StrategyTest, SettingsChooseAStrategyPerDirection) {
   expect_strategies({.load = "sync", .store = "polling", .device = "async"});
   expect_strategies({.load = "polling", .store = "async", .device = "sync"});
   expect_strategies({.load = "async", .store = "sync", .device = "polling"});
 }
 
-TEST_P(StrategyTest, IsAnEventByDefaultAlsoWhereUnifiedIsWantedOfOtherMemory) {
+TEST_P(StrategyTest, UsesEventsByDefaultAndForNonUnifiedMemory) {
   for (const char* word : {"auto", "unified"}) {
     start({.load = word, .store = word, .device = word});
     TestCache cache(*rest_, {.device = 4, .pinned = 8});
@@ -98,9 +98,9 @@ TEST_P(StrategyTest, IsAnEventByDefaultAlsoWhereUnifiedIsWantedOfOtherMemory) {
   }
 }
 
-// A copy that has not arrived at the first question has to wait for the second one; an event would
-// have told of it at once.
-TEST_P(StrategyTest, PollingLooksAgainAfterItsInterval) {
+// A copy that has not arrived at the first poll waits for the second; an event would report it at
+// once.
+TEST_P(StrategyTest, PollingChecksAgainAfterItsInterval) {
   constexpr std::chrono::milliseconds kInterval(400);
   start({.load = "polling",
          .store = "async",

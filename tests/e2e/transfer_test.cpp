@@ -4,7 +4,7 @@
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
-// Blocks between tiers, by request; and what lists and describes them.
+// Transfers between tiers on request, and the lists of blocks and their metadata.
 namespace cairn::e2e {
 namespace {
 
@@ -51,7 +51,7 @@ TEST_P(TransferPairTest, MovesEveryByte) {
   EXPECT_EQ(cache.count(from, "evictable"), mode == "copy" ? 5 : 0);
   EXPECT_EQ(cache.count(from, "free"), mode == "copy" ? 3 : 8);
   for (int n = 0; n < 5; ++n) cache.expect_intact(n);
-  // The copy made is read too: the other one goes.
+  // Clear the source, so that the new copy is read.
   if (mode == "copy") {
     EXPECT_TRUE(rest_.post(cache.path("/clear"), {{"tier", from}}).ok());
     for (int n = 0; n < 5; ++n) EXPECT_EQ(cache.expect_intact(n), to);
@@ -61,7 +61,7 @@ TEST_P(TransferPairTest, MovesEveryByte) {
   EXPECT_EQ(cache.metric("cairn_transfer_bytes_total", route), 5 * kBlockBytes);
 }
 
-TEST_F(TransferTest, IsDoneAtOnceWhereTheBlocksAreThere) {
+TEST_F(TransferTest, TransferOfExistingCopiesIsDoneAtOnce) {
   TestCache cache(rest_, {.device = 8, .disk = 8});
   cache.store_prefix(0, 3, "disk");
   const json done = cache.transfer(keys(0, 3), "disk");
@@ -69,7 +69,7 @@ TEST_F(TransferTest, IsDoneAtOnceWhereTheBlocksAreThere) {
   EXPECT_EQ(done.at("blocks_done"), 3);
 }
 
-TEST_F(TransferTest, AnswersAtOnceAndTellsItsEndToWhoAsks) {
+TEST_F(TransferTest, ReturnsAtOnceAndReportsItsEnd) {
   TestCache cache(rest_, {.device = 8, .disk = 8});
   cache.store_prefix(0, 8, "device");
   const Reply started =
@@ -84,8 +84,8 @@ TEST_F(TransferTest, AnswersAtOnceAndTellsItsEndToWhoAsks) {
   EXPECT_EQ(rest_.get("/v1/transfers/" + id).document(), ended.document());
 }
 
-// Each of these once held one of the server's 4,096 waits for a minute.
-TEST_F(TransferTest, TellsOfAnEndedTransferToAnyNumberWhoWaitForIt) {
+// None of these requests may hold one of the server's 4,096 waits for a minute.
+TEST_F(TransferTest, EndedTransferServesAnyNumberOfWaits) {
   TestCache cache(rest_, {.device = 8, .disk = 8});
   cache.store(1);
   const std::string id = cache.transfer(keys(1, 1), "disk").at("transfer");
@@ -94,8 +94,8 @@ TEST_F(TransferTest, TellsOfAnEndedTransferToAnyNumberWhoWaitForIt) {
   }
 }
 
-// The requests come in one piece, so that they are faster than what they ask for.
-TEST(FullTransferQueue, RefusesWhatCannotBegin) {
+// The requests come in one piece, so that they are faster than their transfers.
+TEST(FullTransferQueue, RefusesFurtherTransfers) {
   constexpr int kTransfers = 12;
   constexpr int kBlocks = 4;
   fakes::TempDir folder;
@@ -139,7 +139,7 @@ TEST(FullTransferQueue, RefusesWhatCannotBegin) {
   EXPECT_EQ(count("\"state\":\"failed\""), 0) << answers;
 }
 
-TEST_F(TransferTest, IsWholeOrNotThereWhenItIsCancelled) {
+TEST_F(TransferTest, CancelledTransferLeavesOnlyWholeBlocks) {
   TestCache cache(rest_, {.device = 8, .disk = 8});
   cache.store_prefix(0, 8, "device");
   const Reply started =
@@ -163,14 +163,14 @@ TEST_F(TransferTest, IsWholeOrNotThereWhenItIsCancelled) {
   EXPECT_EQ(intact, done);
 }
 
-TEST_F(TransferTest, IsUnknownWhereThereIsNoSuchTransfer) {
+TEST_F(TransferTest, ReportsAnUnknownTransfer) {
   for (const char* id : {"t-ffffffff", "0", "nonsense"}) {
     EXPECT_THAT(rest_.get(std::string("/v1/transfers/") + id), is_problem(404, "unknown_transfer"));
     EXPECT_THAT(rest_.del(std::string("/v1/transfers/") + id), is_problem(404, "unknown_transfer"));
   }
 }
 
-TEST_F(TransferTest, RefusesWhatItCannotDo) {
+TEST_F(TransferTest, RefusesImpossibleTransfers) {
   TestCache cache(rest_, {.device = 4, .disk = 4});
   cache.store(1);
   const auto start = [&](const json& body) { return rest_.post(cache.path("/transfers"), body); };
@@ -181,7 +181,7 @@ TEST_F(TransferTest, RefusesWhatItCannotDo) {
   EXPECT_EQ(cache.count("disk", "free"), 4);
 }
 
-TEST_F(TransferTest, HasNoCapacityWhereEverythingIsLeased) {
+TEST_F(TransferTest, FullyLeasedTierHasNoCapacity) {
   TestCache cache(rest_, {.device = 4, .pinned = 4});
   cache.store_prefix(0, 4, "device");
   const json held = cache.allocate(4, "pinned");
@@ -191,7 +191,7 @@ TEST_F(TransferTest, HasNoCapacityWhereEverythingIsLeased) {
   EXPECT_EQ(cache.transfer(keys(0, 4), "pinned").at("state"), "done");
 }
 
-TEST_F(TransferTest, LeavesALeasedSourceWhereItIs) {
+TEST_F(TransferTest, MoveKeepsALeasedSource) {
   TestCache cache(rest_, {.device = 4, .pinned = 4});
   cache.store(1);
   const json match = cache.match(keys(1, 1), 30'000);
@@ -200,7 +200,7 @@ TEST_F(TransferTest, LeavesALeasedSourceWhereItIs) {
   EXPECT_EQ(cache.expect_intact(1), "device");
 }
 
-TEST_F(TransferTest, BringsMatchedBlocksUp) {
+TEST_F(TransferTest, MatchOnboardsItsBlocks) {
   TestCache cache(rest_, {.device = 4, .pinned = 4, .disk = 4});
   cache.store(0, "?tier=disk");
   cache.store(1, "?tier=pinned");
@@ -220,7 +220,7 @@ TEST_F(TransferTest, BringsMatchedBlocksUp) {
   EXPECT_EQ(cache.count("device", "evictable"), 3);
 }
 
-TEST_F(TransferTest, BringsMatchedBlocksUpWhileTheClientGoesOn) {
+TEST_F(TransferTest, MatchOnboardsInTheBackground) {
   TestCache cache(rest_, {.device = 4, .disk = 4});
   cache.store_prefix(0, 4, "disk");
   const json match = rest_
@@ -234,7 +234,7 @@ TEST_F(TransferTest, BringsMatchedBlocksUpWhileTheClientGoesOn) {
   for (const json& one : now.at("blocks")) EXPECT_EQ(one.at("tier"), "device");
 }
 
-TEST_F(TransferTest, NamesNoTransferWhereNothingHasToMove) {
+TEST_F(TransferTest, MatchStartsNoTransferIfNothingMoves) {
   TestCache cache(rest_, {.device = 4, .disk = 4});
   cache.store(1);
   const json match =
@@ -243,7 +243,7 @@ TEST_F(TransferTest, NamesNoTransferWhereNothingHasToMove) {
   EXPECT_TRUE(match.at("transfer").is_null());
 }
 
-TEST_F(TransferTest, EvictsByKeyOffloadingOneTierAtATime) {
+TEST_F(TransferTest, EvictOffloadsOneTierAtATime) {
   TestCache cache(rest_, {.device = 4, .pinned = 4, .disk = 4});
   cache.store_prefix(0, 2, "device");
   for (const auto& [from, to] : {std::pair("device", "pinned"), std::pair("pinned", "disk")}) {
@@ -258,7 +258,7 @@ TEST_F(TransferTest, EvictsByKeyOffloadingOneTierAtATime) {
   EXPECT_FALSE(cache.holds(1));
 }
 
-TEST_F(TransferTest, EvictsFromEveryTierWhereNoneIsNamed) {
+TEST_F(TransferTest, EvictsFromEveryTierByDefault) {
   TestCache cache(rest_, {.device = 4, .disk = 4});
   cache.store_prefix(0, 2, "device");
   cache.transfer(keys(0, 2), "disk");
@@ -290,7 +290,8 @@ TEST_F(TransferTest, ClearsOneTierOrAll) {
   EXPECT_TRUE(rest_.post(cache.path("/clear"), {{"tier", "device"}}).ok());
   EXPECT_EQ(cache.expect_intact(0), "disk");
   EXPECT_FALSE(cache.holds(2)) << "nothing is offloaded";
-  EXPECT_TRUE(rest_.send({"POST", cache.path("/clear"), "", ""}).ok()) << "no body is all";
+  EXPECT_TRUE(rest_.send({"POST", cache.path("/clear"), "", ""}).ok())
+      << "no body clears all tiers";
   EXPECT_FALSE(cache.holds(0));
   EXPECT_EQ(cache.count("disk", "free"), 4);
 }
@@ -336,7 +337,7 @@ TEST_F(TransferTest, ListsBlocksByTierAndState) {
   EXPECT_THAT(rest_.get(cache.path("/blocks?limit=0")), is_problem(400, "out_of_range"));
 }
 
-TEST_F(TransferTest, ListsWhatIsKnownOfABlock) {
+TEST_F(TransferTest, ListsTheDetailsOfABlock) {
   TestCache cache(rest_, {.device = 4});
   cache.store(1, "?parent=" + key(0));
   EXPECT_TRUE(rest_.put(cache.key_path(1) + "/metadata", {{"a", 1}}).ok());

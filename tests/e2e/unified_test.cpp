@@ -2,8 +2,8 @@
 
 #include "tests/e2e/support/served_test.hpp"
 
-// Device tiers in unified memory, on a device of 64 KiB: the host runtime, and where it is built
-// the fake libcudart.
+// Device tiers in unified memory, on a device of 64 KiB. Runs on the host runtime and, if it is
+// built, on the fake libcudart.
 namespace cairn::e2e {
 namespace {
 
@@ -61,7 +61,7 @@ class UnifiedTest : public testing::TestWithParam<UnifiedMachine> {
   Rest rest_{server_->endpoint()};
 };
 
-TEST_P(UnifiedTest, HoldsMoreBlocksThanTheDeviceAndReadsThemBackWhole) {
+TEST_P(UnifiedTest, HoldsMoreBlocksThanTheDeviceHasMemoryFor) {
   json plain = unified_body("first");
   plain["tiers"]["device"].erase("memory");
   EXPECT_THAT(rest_.put("/v1/caches/plain", plain), is_problem(507, "no_capacity"));
@@ -82,18 +82,18 @@ TEST_P(UnifiedTest, HoldsMoreBlocksThanTheDeviceAndReadsThemBackWhole) {
   }
 }
 
-TEST_P(UnifiedTest, IsSentToTheDeviceWhenBlocksComeAndToTheHostWhenTheyGo) {
+TEST_P(UnifiedTest, PrefetchesToTheDeviceAndBackToTheHost) {
   TestCache cache = TestCache::made_of(rest_, unified_body("first"));
   cache.store_prefix(0, 8, "pinned");
   const double before = prefetched("device");
   EXPECT_EQ(prefetched("host"), 0);
   EXPECT_EQ(cache.transfer(keys(0, 8), "device").at("state"), "done");
   EXPECT_EQ(prefetched("device"), before + 8.0 * kBlockBytes);
-  // Read over HTTP they stay where they are.
+  // Reading over HTTP does not move the blocks.
   for (int n = 0; n < 8; ++n) EXPECT_EQ(cache.expect_intact(n), "device");
   EXPECT_EQ(prefetched("host"), 0);
   EXPECT_EQ(cache.transfer(keys(0, 8), "pinned", "move").at("state"), "done");
-  EXPECT_EQ(prefetched("host"), 0);  // the copies in pinned memory were there
+  EXPECT_EQ(prefetched("host"), 0);  // pinned memory had the copies already
   EXPECT_EQ(cache.transfer(keys(0, 8), "device", "move").at("state"), "done");
   EXPECT_EQ(cache.transfer(keys(0, 4), "pinned", "move").at("state"), "done");
   EXPECT_EQ(prefetched("host"), 4.0 * kBlockBytes);
@@ -106,7 +106,7 @@ TEST_P(UnifiedTest, IsSentToTheDeviceWhenBlocksComeAndToTheHostWhenTheyGo) {
             1);
 }
 
-TEST_P(UnifiedTest, IsSentToTheDeviceAgainWhenAMatchWantsItThere) {
+TEST_P(UnifiedTest, OnboardingMatchPrefetchesAgain) {
   TestCache cache = TestCache::made_of(rest_, unified_body("second"));
   cache.store_prefix(0, 6, "device");
   const double before = prefetched("device");
@@ -119,17 +119,17 @@ TEST_P(UnifiedTest, IsSentToTheDeviceAgainWhenAMatchWantsItThere) {
   EXPECT_EQ(matched.at("matched"), 6) << matched;
   EXPECT_EQ(matched.at("transfer"), json());
   EXPECT_TRUE(eventually([&] { return prefetched("device") == before + 6.0 * kBlockBytes; }));
-  // And by a transfer that finds them there, each once.
+  // A transfer of blocks that are there prefetches too, each block once.
   json twice = keys(0, 6);
   twice.push_back(key(0));
   EXPECT_EQ(cache.transfer(twice, "device").at("state"), "done");
   EXPECT_TRUE(eventually([&] { return prefetched("device") == before + 12.0 * kBlockBytes; }));
-  // A match that wants nothing brought up sends nothing.
+  // A match without onboarding prefetches nothing.
   cache.match(keys(0, 6), 1'000);
   EXPECT_EQ(prefetched("device"), before + 12.0 * kBlockBytes);
 }
 
-TEST_P(UnifiedTest, IsOfADeviceTierAndOfNoOtherMemory) {
+TEST_P(UnifiedTest, RefusesWrongMemorySettings) {
   json body = unified_body("first");
   body["tiers"]["pinned"]["memory"] = {{"kind", "unified"}};
   EXPECT_THAT(rest_.put("/v1/caches/wrong", body), is_problem(400));
@@ -140,7 +140,7 @@ TEST_P(UnifiedTest, IsOfADeviceTierAndOfNoOtherMemory) {
   EXPECT_THAT(rest_.put("/v1/caches/wrong", body), is_problem(400));
 }
 
-TEST_P(UnifiedTest, IsExportedWhereOthersCanMapItAndElseRefusedByName) {
+TEST_P(UnifiedTest, ExportsOnlyMappableMemory) {
   TestCache cache = TestCache::made_of(rest_, unified_body("first"));
   const Reply exported = rest_.post(cache.path("/tiers/device/export"));
   if (std::string(GetParam().name) == "host") {
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Machines, UnifiedTest, testing::ValuesIn(unified_machin
                          [](const auto& tested) { return std::string(tested.param.name); });
 
 #ifdef CAIRN_FAKE_CUDART_FOLDER
-TEST(UnifiedAbsentTest, IsRefusedByNameAndTheCacheIsNotMade) {
+TEST(UnifiedAbsentTest, RefusesTheCacheWithAReason) {
   fakes::TempDir folder;
   const auto server =
       serve_unified({"cuda",

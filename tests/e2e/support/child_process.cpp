@@ -28,7 +28,7 @@ struct Pipe {
   int write = -1;
 };
 
-// The line of `text` that contains `part`, once it is whole.
+// The line of `text` that contains `part`, once it is complete.
 std::optional<std::string> line_with(const std::string& text, std::string_view part) {
   const std::size_t at = text.find(part);
   if (at == std::string::npos) return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<std::string> line_with(const std::string& text, std::string_view p
   return text.substr(begin, end - begin);
 }
 
-// In the child, between fork and exec: only what is safe in a signal handler.
+// Runs in the child, between fork and exec: only calls that are safe in a signal handler.
 [[noreturn]] void become(char* const* arguments, int output, int error, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
@@ -101,7 +101,7 @@ void ChildProcess::follow(int output, int error) {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0) {
   }
-  // Reaped under the lock, so that signal() cannot hit whoever has the number next.
+  // Reaps under the lock, so that signal() cannot hit a later process of the same number.
   const std::lock_guard lock(mutex_);
   int status = 0;
   ::waitpid(pid_, &status, 0);

@@ -13,25 +13,25 @@
 
 namespace cairn::e2e {
 
-// A program that a test runs, with what it prints. Killed and reaped with its owner, and by the
-// kernel should the test die. Thread-safe.
+// A program that a test runs, with its output. The destructor kills and reaps it; the kernel kills
+// it if the test dies. Thread-safe.
 class ChildProcess {
  public:
-  // Long enough for a server under a sanitizer on a busy machine: only a test that fails waits so
+  // Long enough for a server under a sanitizer on a busy machine: only a failing test waits this
   // long.
   static constexpr std::chrono::seconds kPatience{60};
 
-  // `command` is the program's path and its arguments. Throws std::runtime_error where there is no
-  // starting it.
+  // `command` is the program's path and its arguments. Throws std::runtime_error if it cannot
+  // start.
   explicit ChildProcess(const std::vector<std::string>& command);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Waits for a line with that text, on either stream; nothing where the program ended (or the
-  // patience did) without one.
+  // Waits for a line with this text on either stream; nullopt if the program ends or the time runs
+  // out first.
   std::optional<std::string> wait_for_line(std::string_view text);
-  // Waits for the end: the exit code, or 128 + the signal; nothing where the patience ended first.
+  // Waits for the end: the exit code, or 128 + the signal; nullopt if the time runs out first.
   std::optional<int> wait();
 
   // Does nothing to a program that has ended.

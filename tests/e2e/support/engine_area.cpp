@@ -12,7 +12,7 @@
 namespace cairn::e2e {
 namespace {
 
-// Unlike those of other layers and of other numbers at each word.
+// Each word differs from those of other layers and of other numbers.
 std::string slice_of(int n, std::uint64_t layer) {
   std::string bytes(EngineArea::kSliceBytes, '\0');
   std::uint64_t x = static_cast<std::uint64_t>(n) * 0x9E3779B97F4A7C15 + layer + 1;

@@ -7,8 +7,8 @@
 #include "client/http_client.hpp"
 #include "tests/e2e/support/test_blocks.hpp"
 
-// Memory of an engine's that is large enough to be copied for a while: a region a layer,
-// [block][outer] in each of them. A number names a block's bytes, as it does in blocks.hpp.
+// An engine's memory, large enough that copies take a while: one region per layer, [block][outer]
+// in each. A number names a block's bytes, as in test_blocks.hpp.
 namespace cairn::e2e {
 
 class EngineArea {
@@ -17,16 +17,16 @@ class EngineArea {
   static constexpr std::uint64_t kSliceBytes = 4096;  // of a block, in a layer
   static constexpr std::uint64_t kBlockBytes = kLayers * kSliceBytes;
 
-  // Takes the file to its size, and maps it.
+  // Resizes the file and maps it.
   EngineArea(FileDescriptor file, std::uint32_t num_blocks);
   ~EngineArea();
   EngineArea(const EngineArea&) = delete;
   EngineArea& operator=(const EngineArea&) = delete;
 
-  // A memfd of that name that nobody can make shorter, of so many blocks.
+  // A memfd of this name and number of blocks, which nobody can shrink.
   static FileDescriptor sealed_file(const std::string& name, std::uint32_t num_blocks);
 
-  // Of a cache and of an agent, without the cache's alignment.
+  // The shape of a cache and of an agent, without the alignment of the cache.
   static json shape();
   // The body of a registration. `where`: {"descriptor": 0} or {"path": …}.
   json registration(const json& where) const;

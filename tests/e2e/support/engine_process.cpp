@@ -1,7 +1,7 @@
-// An engine that loads and stores without an end, until somebody kills it.
+// An engine that loads and stores until it is killed.
 //
 // usage: e2e_engine_process unix:/PATH CACHE SEED [FILE]
-//        FILE: its memory lies there, under a lease; else it is passed along with the connection
+//        FILE: holds its memory, under a lease; otherwise the memory is passed as an open file
 #include "tests/e2e/support/engine_process.hpp"
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace engine_process;
 
-// One of its threads: asks for one copy after the other, over a connection of its own.
+// One thread of the engine: asks for one copy after the other, over its own connection.
 class Asker {
  public:
   Asker(const std::string& url, std::string cache, const EngineArea& area, unsigned number,
@@ -47,12 +47,12 @@ class Asker {
  private:
   unsigned pick(unsigned below) { return static_cast<unsigned>(random_() % below); }
 
-  // Some are waited for, others go on beside what is asked for next.
+  // Waits for some loads; others run beside the next request.
   void load() {
     const bool waits = pick(2) == 0;
     if (!waits && !under_way_.empty()) {
-      const Reply told = rest_.get("/v1/transfers/" + under_way_ + "?wait_ms=60000");
-      const json state = told.ok() ? told.document().at("state") : json();
+      const Reply reply = rest_.get("/v1/transfers/" + under_way_ + "?wait_ms=60000");
+      const json state = reply.ok() ? reply.document().at("state") : json();
       if (state == "queued" || state == "running") return;
     }
     std::vector<int> numbers(kSharedKeys);
@@ -67,7 +67,7 @@ class Asker {
     const Reply begun = copy("/load", numbers, blocks, {{"wait_ms", waits ? 60'000 : 0}});
     if (!waits && begun.ok()) under_way_ = begun.document().at("transfer");
   }
-  // From blocks that no other thread writes.
+  // Stores from blocks that no other thread writes.
   void store() {
     std::vector<int> numbers(1 + pick(kStoredBlocks));
     const int first = first_stored(number_) + static_cast<int>(pick(kStoredKeys - kStoredBlocks));
@@ -77,7 +77,7 @@ class Asker {
     for (std::size_t i = 0; i < numbers.size(); ++i) area_.write(blocks[i], numbers[i]);
     copy("/store", numbers, blocks, {{"wait_ms", 60'000}, {"tier", kTierNames[pick(3)]}});
   }
-  // What it would have written or read by itself.
+  // Takes a lease, as if to write or read by itself.
   void hold() {
     if (pick(2) == 0) {
       rest_.post(cache_ + "/allocate", {{"count", 4}, {"tier", "pinned"}, {"lease_ms", kLeaseMs}});
@@ -92,8 +92,8 @@ class Asker {
     for (const int n : numbers) body["keys"].push_back(key(n));
     body.update(more);
     const Reply reply = rest_.post(cache_ + verb, body);
-    // What it asks for may be too much at a time, or come so late on a busy machine that its lease
-    // has ended; it is never wrong.
+    // A request may be too much at once, or so late on a busy machine that its lease has ended. It
+    // is never wrong.
     const bool is_expected =
         reply.ok() || reply.status == 429 || reply.status == 503 || reply.status == 507 ||
         (reply.status == 404 && reply.body.find("there is no agent") != std::string::npos);

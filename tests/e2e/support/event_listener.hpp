@@ -31,7 +31,7 @@ class EventListener {
   }
 
   const std::string& head() const { return head_; }
-  // The next event; an empty name where none comes.
+  // The next event; an empty name if none comes.
   SseEvent next() {
     while (true) {
       const std::size_t end = text_.find("\n\n");
@@ -79,8 +79,8 @@ class EventListener {
 
   RawConnection connection_;
   std::string head_;
-  std::string raw_;   // as it came
-  std::string text_;  // out of its chunks
+  std::string raw_;   // as received
+  std::string text_;  // without its chunks
 };
 
 }  // namespace cairn::e2e

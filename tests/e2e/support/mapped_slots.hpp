@@ -7,12 +7,12 @@
 
 namespace cairn::e2e {
 
-// Memory that a test maps as an engine would: what an export told, or a file of the test's own.
-// Throws std::runtime_error where it cannot be mapped.
+// Memory that a test maps as an engine would: an exported tier, or the test's own file. Throws
+// std::runtime_error if it cannot be mapped.
 class MappedTier {
  public:
   explicit MappedTier(const nlohmann::json& exported);
-  // By the open file of the memory, whatever the path says.
+  // Maps the open file and ignores the path.
   MappedTier(const nlohmann::json& exported, const FileDescriptor& file);
   ~MappedTier();
   MappedTier(const MappedTier&) = delete;
@@ -26,7 +26,7 @@ class MappedTier {
   std::string read(Piece at, std::size_t size_bytes) const;
   void write(Piece at, const std::string& bytes);
 
-  // Of the blocks of tests: canonical bytes, wherever the layout has them.
+  // A test block's canonical bytes, whatever the layout.
   std::string read_block(std::size_t slot) const;
   void write_block(std::size_t slot, const std::string& bytes);
 

@@ -9,18 +9,18 @@
 
 namespace cairn::e2e {
 
-// A connection on which a test sends what it likes. Closed with its owner.
+// A connection on which a test sends any bytes. The destructor closes it.
 class RawConnection {
  public:
   explicit RawConnection(const client::Endpoint& endpoint);
 
-  // False where the server has closed. Files go along over a Unix socket only.
+  // Returns false if the server has closed. Files can be passed over a Unix socket only.
   bool send(std::string_view bytes, PassedFiles files = {});
-  // The next answer; status 0 where none comes.
+  // The next reply; status 0 if none comes.
   Reply receive();
-  // What comes next, at least a byte; empty where the server closes.
+  // The next bytes, at least one; empty if the server closes.
   std::string receive_some();
-  // All until the server closes.
+  // All bytes until the server closes.
   std::string receive_to_end();
   void close() { socket_.reset(); }
 
@@ -28,7 +28,7 @@ class RawConnection {
   std::optional<client::Socket> socket_;
 };
 
-// A request's head: method, target and whole lines of fields, each without its end.
+// A request's head. `fields` are header lines without their line ends.
 std::string head_text(std::string_view method, std::string_view target,
                       const std::vector<std::string>& fields);
 

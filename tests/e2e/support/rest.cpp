@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxShownBytes = 600;
 constexpr std::string_view kProblemType = "application/problem+json";
 
-// What a reply lacks of a problem; empty where it is whole.
+// Names what a reply lacks to be a problem; empty if nothing.
 std::string lack_of(const Reply& reply) {
   if (reply.header("Content-Type") != kProblemType) return "its type is not a problem's";
   const json body = json::parse(reply.body, nullptr, false);
@@ -108,11 +108,11 @@ void Rest::note(const Request& request, const Reply& reply) {
                    {"status", reply.status},
                    {"type", type},
                    {"headers", std::move(names)}};
-  if (!reply.body.empty()) {  // that of a HEAD is
+  if (!reply.body.empty()) {  // the body of a HEAD is empty
     if (type.find("json") != std::string::npos) exchange["body"] = json::parse(reply.body);
     if (type == "application/msgpack") exchange["body"] = json::from_msgpack(reply.body);
   }
-  // A path may be no UTF-8.
+  // A path may be invalid UTF-8.
   exchanges_ << exchange.dump(-1, ' ', false, json::error_handler_t::replace) << "\n" << std::flush;
 }
 

@@ -22,28 +22,28 @@ struct Request {
   std::string body = {};
   std::string content_type = {};  // empty: none is sent
   std::vector<std::pair<std::string, std::string>> headers = {};
-  PassedFiles files = {};  // go along over a Unix socket
+  PassedFiles files = {};  // passed over a Unix socket
 };
 
-// What came back, whatever it is.
+// A response of any kind.
 struct Reply {
   unsigned status = 0;  // 0: no answer; the body then says why
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
-  PassedFiles files = {};  // that came along
+  PassedFiles files = {};  // passed with the response
 
   bool ok() const { return status / 100 == 2; }
   std::string header(std::string_view name) const;
-  // The body as JSON; a test failure and null where it is none.
+  // The body as JSON; a test failure and null if it is not JSON.
   json document() const;
-  // The `code` of a problem; empty where there is none.
+  // The `code` of a problem; empty if there is none.
   std::string code() const;
 };
 void PrintTo(const Reply& reply, std::ostream* out);
 
-// A kept-alive connection to a server. What it answers is noted in a file of its own in the folder
-// $CAIRN_EXCHANGES, where that is set: tests/schema/exchanges.py compares it with the server's own
-// document. Not for several threads at once.
+// A kept-alive connection to a server. If $CAIRN_EXCHANGES is set, it writes the server's responses
+// to its own file in that folder: tests/schema/exchanges.py compares them with the server's own
+// document. Not thread-safe.
 class Rest {
  public:
   explicit Rest(const client::Endpoint& endpoint, std::uint32_t timeout_ms = 60'000);
@@ -58,7 +58,7 @@ class Rest {
   Reply post_bytes(const std::string& target, const std::string& bytes);
   Reply put_bytes(const std::string& target, const std::string& bytes);
 
-  // A sample of /metrics by its name and labels as they are written there; 0 where it is absent.
+  // A sample of /metrics by its name and labels, written as there; 0 if it is absent.
   double metric(const std::string& series);
 
   const client::Endpoint& endpoint() const { return endpoint_; }

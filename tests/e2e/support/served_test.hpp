@@ -16,15 +16,15 @@
 
 namespace cairn::e2e {
 
-// A cache of a test's own, through a connection that the test may use too.
+// A test's own cache, through a connection that the test may use too.
 class TestCache {
  public:
-  // Created, with a fresh name.
+  // Creates the cache with a fresh name.
   TestCache(Rest& rest, const Shape& shape) : TestCache(rest, cache_body(shape), Body{}) {}
   static TestCache made_of(Rest& rest, const json& body) { return {rest, body, Body{}}; }
 
   const std::string& name() const { return name_; }
-  // "/v1/caches/NAME" and what follows.
+  // "/v1/caches/NAME" followed by `rest`.
   std::string path(const std::string& rest = "") const { return "/v1/caches/" + name_ + rest; }
   std::string key_path(int n, const std::string& query = "") const {
     return path("/keys/" + key(n) + query);
@@ -32,13 +32,13 @@ class TestCache {
 
   // Stores block(n) under key(n), and checks that it was new.
   void store(int n, const std::string& query = "");
-  // Stores a prefix, each the parent of the next.
+  // Stores a prefix: each block is the parent of the next.
   void store_prefix(int first, int count, const std::string& tier);
-  // Checks that key(n) reads back as block(n); the tier it came from.
+  // Checks that key(n) reads back as block(n); returns the tier it came from.
   std::string expect_intact(int n);
   bool holds(int n);
 
-  // The answer's document; a test failure where it is no 200.
+  // The reply's document; a test failure if its status is not 200.
   json match(const json& keys, std::uint32_t lease_ms);
   json allocate(std::uint32_t count, const std::string& tier, std::uint32_t lease_ms = 30'000);
   // The path that writes a handle's data.
@@ -50,11 +50,11 @@ class TestCache {
   json transfer(const std::vector<std::string>& keys, const std::string& to,
                 const std::string& mode = "copy");
 
-  // Slots by "tier/state", and "leases": all that a leak would show in.
+  // Slots by "tier/state", and "leases": a leak would show in these.
   using Counts = std::map<std::string, int>;
   Counts counts();
   int count(const std::string& tier, const std::string& state);
-  // One of this cache's metrics; `labels` are those behind the cache's.
+  // One of this cache's metrics; `labels` follow the label of the cache.
   double metric(const std::string& name, const std::string& labels = "");
 
  private:
@@ -65,13 +65,13 @@ class TestCache {
   std::string name_;
 };
 
-// A suite whose tests share one server; each has caches of its own.
+// A suite whose tests share one server; each test has its own caches.
 class ServedTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { start({}); }
-  // Every suite's server must have kept its head: it leaves with 0 when asked.
+  // Checks that the server still works: it exits with 0 when stopped.
   static void TearDownTestSuite();
-  // With these flags, and without the cache named default: it is large.
+  // Starts a server with these flags, and without the large cache named default.
   static void start(std::vector<std::string> flags);
   static ServerProcess& server() { return *server_; }
 

@@ -9,8 +9,8 @@
 
 namespace cairn::e2e {
 
-// Servers that are the ranks of one group, each with a cache of the same name and shape, and with
-// the layout that it was given.
+// Servers that are the ranks of one group. Each has a cache of the same name and shape, in its own
+// layout.
 class ServerGroup {
  public:
   struct Rank {
@@ -21,7 +21,7 @@ class ServerGroup {
     local,  // on the host runtime
     nccl,   // on the fakes of libcudart and libnccl
   };
-  // Those that this build has.
+  // The ones that this build has.
   static std::vector<Collective> collectives();
   struct Setup {
     std::size_t world_size = 2;
@@ -34,27 +34,27 @@ class ServerGroup {
   std::size_t size() const { return ranks_.size(); }
   Rank& operator[](std::size_t rank) { return ranks_[rank]; }
 
-  // On every rank; `body(rank)` is the cache's.
+  // Creates a cache on every rank from `body(rank)`.
   template <class Body>
   void make_cache(const std::string& name, Body&& body) {
     for (std::size_t rank = 0; rank < size(); ++rank) {
       EXPECT_THAT(ranks_[rank].rest->put("/v1/caches/" + name, body(rank)), has_status(201));
     }
   }
-  // What rank 0 is answered, and what another is.
+  // Rank 0's reply, and that of another rank.
   Reply invite(const std::string& group, std::size_t world_size);
   Reply join(const std::string& group, std::size_t rank, const std::string& unique_id,
              std::size_t world_size);
-  // All of them, to the end.
+  // Joins all ranks and waits until the group is ready.
   void form(const std::string& group);
   std::string state(const std::string& group, std::size_t rank);
 
-  // Asks these ranks for their part of an operation; the transfers, in their order.
+  // Asks these ranks for their part of an operation; returns the transfers in this order.
   std::vector<std::string> start(const std::string& group, const std::string& operation,
                                  const json& body, const std::vector<std::size_t>& ranks);
-  // The same on every rank, to the end: the transfers' documents.
+  // Runs an operation on every rank to its end; returns the transfers' documents.
   std::vector<json> run(const std::string& group, const std::string& operation, const json& body);
-  // A transfer once it has ended.
+  // The document of a transfer once it has ended.
   json ended(std::size_t rank, const std::string& transfer);
 
  private:

@@ -14,37 +14,39 @@
 namespace cairn::e2e {
 
 struct ServerSetup {
-  // Beside --listen and --data-dir, which are given already.
+  // Added to --listen and --data-dir.
   std::vector<std::string> flags = {};
-  // Kept by the test, to start again over it; empty: a folder of the server's own, removed with it.
+  // The test keeps it, to start a server on it again. Empty: the server's own folder, removed with
+  // it.
   std::filesystem::path data_dir = {};
   std::string program = CAIRN_SERVER_PROGRAM;
-  std::vector<std::string> environment = {};  // NAME=VALUE, beside the test's own
+  std::vector<std::string> environment = {};  // NAME=VALUE, added to the test's own
 };
 
-// A cairn-server of the test's own, on a free port of 127.0.0.1. Killed with its owner.
+// The test's own cairn-server, on a free port of 127.0.0.1. The destructor kills it.
 class ServerProcess {
  public:
-  // Returns when the server says that it listens; throws std::runtime_error with all it printed
-  // where it does not.
+  // Returns when the server reports that it listens; otherwise throws std::runtime_error with its
+  // output.
   explicit ServerProcess(ServerSetup setup = {});
 
   const client::Endpoint& endpoint() const { return endpoint_; }
-  // As --server of another program takes it.
+  // In the form that --server of another program takes.
   std::string url() const { return "http://" + endpoint_.authority(); }
   client::CacheClient client() const { return client::CacheClient(endpoint_); }
 
-  // SIGTERM, and waits: the exit code, or 128 + the signal that ended it; nothing where it stays.
+  // Sends SIGTERM and waits: the exit code, or 128 + the signal that ended it; nullopt if it does
+  // not end.
   std::optional<int> stop();
-  // Waits for the end of a server that was told to stop: as stop() tells it.
+  // Waits for the end of a server that is stopping; returns the same as stop().
   std::optional<int> wait() { return process_->wait(); }
-  // SIGKILL, and waits until it is gone.
+  // Sends SIGKILL and waits for the end.
   void kill();
 
   pid_t pid() const { return process_->pid(); }
   bool running() const { return process_->running(); }
   const std::filesystem::path& data_dir() const { return setup_.data_dir; }
-  // All it printed so far, both streams.
+  // Its output so far, from both streams.
   std::string output() const;
 
  private:

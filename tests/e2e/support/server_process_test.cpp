@@ -9,7 +9,7 @@
 namespace cairn::e2e {
 namespace {
 
-// A program that prints and behaves as the test says, in the place of a server.
+// A script that a test runs in place of a server.
 class ServerProcessTest : public testing::Test {
  protected:
   ServerSetup script(const std::string& body) {
@@ -21,15 +21,15 @@ class ServerProcessTest : public testing::Test {
   fakes::TempDir folder_;
 };
 
-// Sleeps for moments only, as bash answers a signal between two commands. Its flags come before the
-// address, on the same stream: whoever has read the address has read them.
+// Sleeps only briefly, because bash handles a signal between two commands. The flags come before
+// the address, on the same stream: a reader of the address has read them.
 constexpr const char* kServe =
     "echo \"$@\"\n"
     "trap 'exit 7' TERM\n"
     "echo 'msg=\"listening on http://127.0.0.1:4711\" and more'\n"
     "while true; do sleep 0.01; done";
 
-TEST_F(ServerProcessTest, KnowsWhereTheServerListens) {
+TEST_F(ServerProcessTest, ReadsTheAddressOfTheServer) {
   const ServerProcess server(script(kServe));
   EXPECT_EQ(server.url(), "http://127.0.0.1:4711");
   EXPECT_TRUE(server.running());
@@ -42,7 +42,7 @@ TEST_F(ServerProcessTest, GivesTheServerAFreePortAFolderAndTheFlags) {
                                                   server.data_dir().string() + " --more"));
 }
 
-TEST_F(ServerProcessTest, TellsTheExitCodeOfAServerThatWasAskedToStop) {
+TEST_F(ServerProcessTest, ReturnsTheExitCodeOfAStoppedServer) {
   ServerProcess server(script(kServe));
   EXPECT_EQ(server.stop(), 7);
   EXPECT_FALSE(server.running());
@@ -67,7 +67,7 @@ TEST_F(ServerProcessTest, LeavesNoProcessAndNoFolderBehind) {
   EXPECT_EQ(::kill(pid, 0), -1);
 }
 
-TEST_F(ServerProcessTest, SaysWhatAServerPrintedThatDidNotStart) {
+TEST_F(ServerProcessTest, ReportsTheOutputOfAServerThatFailsToStart) {
   try {
     const ServerProcess server(script("echo 'the port is taken' >&2; exit 2"));
     FAIL() << "it started";
@@ -76,14 +76,14 @@ TEST_F(ServerProcessTest, SaysWhatAServerPrintedThatDidNotStart) {
   }
 }
 
-TEST(ChildProcessTest, TellsTheTwoStreamsApart) {
+TEST(ChildProcessTest, SeparatesTheTwoStreams) {
   ChildProcess child({"/bin/sh", "-c", "echo one; echo two >&2; exit 3"});
   EXPECT_EQ(child.wait(), 3);
   EXPECT_EQ(child.standard_output(), "one\n");
   EXPECT_EQ(child.standard_error(), "two\n");
 }
 
-TEST(ChildProcessTest, SaysThatAProgramIsMissing) {
+TEST(ChildProcessTest, MissingProgramExitsWith127) {
   ChildProcess child({"/nonexistent/program"});
   EXPECT_EQ(child.wait(), 127);
 }

@@ -7,7 +7,7 @@
 namespace cairn::e2e {
 namespace {
 
-// Makes keys and bytes of one number unlike those of its neighbours.
+// Makes the keys and bytes of a number unlike those of its neighbours.
 std::mt19937_64 generator_of(int n, std::uint64_t purpose) {
   std::seed_seq seed{static_cast<std::uint64_t>(n), purpose};
   return std::mt19937_64(seed);

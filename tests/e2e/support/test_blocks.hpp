@@ -41,10 +41,10 @@ std::string key(int n);    // hex
 std::string block(int n);  // kBlockBytes in canonical order
 // The bytes of (layer, outer) of a block.
 std::string region(int n, std::size_t layer, std::size_t outer);
-// Many, in order.
+// `count` of them, in order.
 std::vector<std::string> keys(int first, int count);
 std::string blocks(int first, int count);
-// The body of a write of many.
+// The body of a batch write.
 std::string write_body(const json& header, std::string_view blocks);
 
 std::string from_hex(const std::string& hex);

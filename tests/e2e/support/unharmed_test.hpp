@@ -12,14 +12,14 @@ class UnharmedTest : public ServedTest {
     ServedTest::TearDown();
   }
 
-  // Every slot, pin and lease is back where it was when the test began (or where keep() saw it),
-  // and what was stored reads back right.
+  // Every slot, pin and lease is as it was when the test began or last called keep(), and the
+  // stored blocks are intact.
   void expect_unharmed() {
     EXPECT_TRUE(eventually([this] { return cache_.counts() == before_; }))
         << testing::PrintToString(cache_.counts()) << "\nwas " << testing::PrintToString(before_);
     for (int n = 1; n <= 3; ++n) cache_.expect_intact(n);
   }
-  // What the test did up to now was meant.
+  // Accepts what the test has changed so far.
   void keep() { before_ = cache_.counts(); }
 
   TestCache cache_{rest_, {.device = 4, .pinned = 4, .disk = 4}};
@@ -27,7 +27,7 @@ class UnharmedTest : public ServedTest {
  private:
   TestCache::Counts stored() {
     for (int n = 1; n <= 3; ++n) cache_.store(n, std::string("?tier=") + kTierNames[n - 1]);
-    // A pin may outlast the answer by a moment.
+    // A pin may outlast the response by a moment.
     EXPECT_TRUE(eventually([this] { return cache_.count("disk", "committed") == 0; }));
     return cache_.counts();
   }

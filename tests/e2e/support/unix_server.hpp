@@ -12,7 +12,7 @@
 
 namespace cairn::e2e {
 
-// A server that listens on a Unix socket too, without caches of its configuration. It ends well.
+// A server without configured caches that also listens on a Unix socket. It must exit with 0.
 struct UnixServer {
   explicit UnixServer(ServerSetup setup = {})
       : server(with_socket(std::move(setup))),

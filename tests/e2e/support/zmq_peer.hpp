@@ -15,9 +15,9 @@ class ZmqPeer {
  public:
   ZmqPeer(int kind, const std::string& endpoint)
       : context_(zmq_ctx_new()), socket_(zmq_socket(context_, kind)) {
-    const int patience_ms = 20'000;
+    const int timeout_ms = 20'000;
     const int linger_ms = 0;
-    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &patience_ms, sizeof patience_ms);
+    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &timeout_ms, sizeof timeout_ms);
     zmq_setsockopt(socket_, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
     if (kind == ZMQ_SUB) zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, "kv", 2);
     zmq_connect(socket_, endpoint.c_str());
@@ -35,9 +35,9 @@ class ZmqPeer {
                i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
     }
   }
-  // Empty where none comes.
+  // The frames of the next message; empty if none comes.
   std::vector<std::string> receive() { return receive(0); }
-  // The same without a wait.
+  // The same without waiting.
   std::vector<std::string> receive_now() { return receive(ZMQ_DONTWAIT); }
 
  private:
@@ -59,7 +59,7 @@ class ZmqPeer {
   void* socket_;
 };
 
-// A key as an event over ZeroMQ has it.
+// A key in the form of an event over ZeroMQ.
 inline json bytes_of(const std::string& hex) {
   const std::string bytes = from_hex(hex);
   return json::binary({bytes.begin(), bytes.end()});
