@@ -17,7 +17,7 @@
 
 namespace {
 
-// 256 bytes a block, so that nothing is padded.
+// 256 bytes per block, so that nothing is padded.
 constexpr cairn::LayoutConfig kShape = {.num_blocks = 8,
                                         .num_layers = 2,
                                         .outer_dim = 2,
