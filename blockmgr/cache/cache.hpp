@@ -59,7 +59,7 @@ class BlockReader {
   std::vector<iovec> in_place() const;
   // Returns the XXH3 of the whole block in canonical order; nullopt if nobody has computed it since
   // the key was committed. In that case compute it from the bytes of fetch() and pass it to
-  // keep_checksum(). REQUIRES: from read(), peek(), lend() or a departure; no piece.
+  // keep_checksum(). REQUIRES: from read(), peek(), lend() or a LeavingBlock; no piece.
   std::optional<std::uint64_t> checksum() const;
   void keep_checksum(std::uint64_t checksum);
 

@@ -86,7 +86,7 @@ void SlotQueue::serve(CacheLock& locked, Tier tier) {
     if (slots.free_count() > 0) return locked.go_on();
     const std::uint64_t coming = locked->store.leaving_count(tier);
     const std::uint64_t wanted = demand(tier);
-    // After this wait, blocks are dropped without a departure.
+    // After this wait, blocks are dropped without the taker.
     const bool may_go_remote = locked.now() - first.asked <= locked->evict_to_remote.wait_at_most();
     if (wanted > coming &&
         reclaim(locked, tier, {.count = wanted - coming, .may_go_remote = may_go_remote}) > 0) {

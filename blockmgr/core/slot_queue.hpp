@@ -48,7 +48,7 @@ class SlotQueue {
   struct Reclaim {
     std::uint64_t count = 0;
     EvictionReason reason = EvictionReason::capacity;
-    bool may_go_remote = true;  // false: drops blocks without giving them to the departures' taker
+    bool may_go_remote = true;  // false: drops blocks without the taker of EvictToRemote
   };
   // Evicts up to `count` copies, one step at most. Returns how many left or began to leave.
   std::uint64_t reclaim(CacheLock& locked, Tier tier, Reclaim wanted);
