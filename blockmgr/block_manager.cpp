@@ -435,7 +435,7 @@ void BlockManager::Impl::remove(std::string_view name, bool with_files) {
     MutexLock no_checkpoint(core.checkpointing);
   }
   MutexLock lock_creating(creating);
-  // The engine may still use the file, but its name is free for the next cache.
+  // The scheduler may still use the file, but its name is free for the next cache.
   remove_disk_tier(disk_files);
   MutexLock lock(mutex);
   retired.retire(core);

@@ -23,7 +23,7 @@ namespace cairn {
 class BlockManager {
  public:
   // Borrows the first four arguments, which must outlive it. The destructor ends all leases and
-  // waits until the engine has released every slot.
+  // waits until the scheduler has released every slot.
   BlockManager(DeviceRuntime& runtime, TransferScheduler& scheduler, const Clock& clock,
                Logger& log, BlockManagerOptions options, GroupOptions groups = {});
   ~BlockManager();

@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// Waits for the result of a call that takes a Done. Do not use it on an engine or network thread:
+// Waits for the result of a call that takes a Done. Do not use it on a scheduler or network thread:
 // those run the call that is waited for.
 template <class T = void>
 class Awaited {

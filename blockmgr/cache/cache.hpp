@@ -311,7 +311,7 @@ struct EvictToRemoteTerms {
 };
 
 // One cache: its tiers, index and leases. Thread-safe. No call blocks on I/O, except change().
-// Calls that need I/O take a Done, which runs exactly once, on the calling thread or an engine
+// Calls that need I/O take a Done, which runs exactly once, on the calling thread or a scheduler
 // thread, without locks held. The cache lives as long as anybody holds it. After its removal, calls
 // return unknown_cache.
 class Cache {

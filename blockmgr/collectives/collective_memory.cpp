@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// Blocks in transit between packing memory and a tier: enough for both workers of the engine and
+// Blocks in transit between packing memory and a tier: enough for both workers of the scheduler and
 // the disk's depth, few enough to leave staging memory to clients.
 constexpr std::uint32_t kMostInFlight = 16;
 

@@ -131,8 +131,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
 
   // Opens a transfer of this cache for clients to follow. Error: queue_full.
   Result<TransferId> open_transfer(std::uint64_t blocks_total);
-  // Submits a job. If the engine refuses it, `ended` runs at once with a failure for every pair.
-  // `accepted` runs only if the engine takes the job.
+  // Submits a job. If the scheduler refuses it, `ended` runs at once with a failure for every pair.
+  // `accepted` runs only if the scheduler takes the job.
   void submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
               UniqueFunction<void(JobId)> accepted);
 

@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// Bus and disk reach full speed at tens of MiB per job; the engine splits it into parts.
+// Bus and disk reach full speed at tens of MiB per job; the scheduler splits it into parts.
 constexpr std::uint64_t kJobBytes = 32ull << 20;
 // Per batch: while one job runs, the next is ready.
 constexpr std::uint32_t kJobsAtOnce = 2;

@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// Counts the work in progress on engine threads, so that its owner can wait for all of it.
+// Counts the work in progress on scheduler threads, so that its owner can wait for all of it.
 // Thread-safe.
 class WaitGroup {
  public:

@@ -166,7 +166,7 @@ struct DiskOptions {
   DiskAdmission admission = DiskAdmission::always;
   // Limit for offloads of all caches together, because writes wear out flash. 0: no limit.
   std::uint64_t write_bytes_per_s = 0;
-  // Rate at which blocks on disk are read and compared with their checksums while the engine has
+  // Rate at which blocks on disk are read and compared with their checksums while the scheduler has
   // nothing else waiting. 0: never.
   std::uint64_t scrub_bytes_per_s = 0;
 };

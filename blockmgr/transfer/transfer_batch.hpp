@@ -51,7 +51,7 @@ struct TransferBatch {
   std::vector<SlotRef> kept;
   bool asking = false;               // requesting slots now
   std::uint64_t request = 0;         // for the slots, while it waits for them; 0: none
-  std::size_t next = 0;              // the first item not yet handed to the engine
+  std::size_t next = 0;              // the first item not yet handed to the scheduler
   std::uint32_t jobs = 0;            // in progress
   std::map<std::size_t, JobId> ids;  // of the jobs in progress, by first item
   std::set<std::size_t> ended_jobs;  // by first item

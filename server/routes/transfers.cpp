@@ -12,7 +12,7 @@ namespace cairn::routes {
 namespace {
 
 constexpr std::array<std::string_view, 2> kModes = {"copy", "move"};
-// Far more than anyone needs; the engine's own range is wider.
+// Far more than anyone needs; the scheduler's own range is wider.
 constexpr std::int64_t kMaxPriority = 1000;
 
 struct TransferBody {

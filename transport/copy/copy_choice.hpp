@@ -24,9 +24,9 @@ struct StorageKinds {
 // through it.
 std::optional<CopyWay> way_of(StorageKinds kinds);
 
-// How a job's data moves, and how the engine learns that it has arrived.
+// How a job's data moves, and how the scheduler learns that it has arrived.
 enum class CopyStrategy : std::uint8_t {
-  automatic,  // the engine chooses by storage kinds
+  automatic,  // the scheduler chooses by storage kinds
   // Without a device: the CPU copies. Else: on a stream; the thread waits in the runtime and issues
   // nothing meanwhile.
   sync,

@@ -37,9 +37,9 @@ class DiskIo {
   // REQUIRES: every call has ended.
   virtual ~DiskIo() = default;
   // Starts a call. `done` runs exactly once, when nothing of the call is in progress any more, on a
-  // thread of the engine and never inside submit(). It must not block for long: other calls may
-  // wait for that thread. The file and the memory must live until then. Throws std::bad_alloc; then
-  // the call has not started and `done` will not run.
+  // thread of the implementation and never inside submit(). It must not block for long: other calls
+  // may wait for that thread. The file and the memory must live until then. Throws std::bad_alloc;
+  // then the call has not started and `done` will not run.
   virtual void submit(DiskCall call, Done done) = 0;
 
   // Starts calls on several files, at least one. `done` runs when all have ended, with the first
@@ -55,8 +55,8 @@ class DiskIo {
   // no_capacity.
   virtual Result<> flush(int fd);
 
-  // Announces memory that many calls will use, so that the engine can make them cheaper. Calls work
-  // without it. After an error nothing has changed.
+  // Announces memory that many calls will use, so that the implementation can make them cheaper.
+  // Calls work without it. After an error nothing has changed.
   virtual Result<> prepare(std::span<std::byte>) { return {}; }
   // Undoes prepare(). Call it before the memory is used for anything else. REQUIRES: no call uses
   // the memory any more.

@@ -82,11 +82,11 @@ struct TransferJob {
   // Destination on disk: the header of each pair's block. Empty: blocks without a key yet. The
   // mover fills in the file, the slot, the length and the checksum.
   std::vector<SlotHeader> headers;
-  // May be empty. Called with the number of pairs arrived so far, on engine threads, one call at a
-  // time, always before on_complete. Must not block.
+  // May be empty. Called with the number of pairs arrived so far, on scheduler threads, one call at
+  // a time, always before on_complete. Must not block.
   UniqueFunction<void(std::uint32_t pairs_arrived)> on_progress;
-  // Called exactly once for an accepted job: on an engine thread, inside cancel(), or in the
-  // engine's destructor. Must not block; may submit jobs.
+  // Called exactly once for an accepted job: on a scheduler thread, inside cancel(), or in the
+  // scheduler's destructor. Must not block; may submit jobs.
   UniqueFunction<void(JobOutcome)> on_complete;
 };
 

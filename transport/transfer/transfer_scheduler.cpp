@@ -367,7 +367,7 @@ void TransferScheduler::Impl::complete(ActiveJob& active, JobOutcome outcome) {
   active.job = {};  // destroy what the callbacks own before the job counts as over
 }
 
-// The engine may be destroyed once this returns.
+// The scheduler may be destroyed once this returns.
 void TransferScheduler::Impl::forget(std::uint64_t jobs_and_parts) {
   MutexLock lock(mutex);
   unfinished -= jobs_and_parts;

@@ -77,7 +77,7 @@ class TransferScheduler {
   // - impossible: both sides on disk; one side on disk without slots; layouts of different shapes;
   //   a destination block named twice; a block that is both source and destination in one layout.
   // - out_of_range: a block that a layout does not have.
-  // - unavailable: the engine is being destroyed.
+  // - unavailable: the scheduler is being destroyed.
   Result<JobId> submit(TransferJob&& job);
   // Returns true if no part of the job had started; its completion has then run with `cancelled`.
   bool cancel(JobId id);
@@ -97,7 +97,7 @@ class TransferScheduler {
   // Resets both peaks to the current values. Error: out_of_range.
   Result<> reset_peaks(int device_id);
   DiskIo& disk() const;
-  // For others that wait for the engine's work.
+  // For others that wait for the scheduler's work.
   Executor& executor() const;
   // Blocks until nothing is queued or running, including jobs that completions submit.
   void wait_idle();
