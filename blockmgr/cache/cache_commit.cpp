@@ -3,9 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/hex.hpp"
 #include "blockmgr/cache/cache.hpp"
-#include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {

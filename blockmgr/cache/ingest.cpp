@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/assert.hpp"
-#include "base/hex.hpp"
 #include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/core/cache_core.hpp"
@@ -17,11 +16,6 @@ namespace {
 constexpr std::size_t kSlotsAtOnce = 48;
 
 }  // namespace
-
-Error key_exists(const BlockKey& key) {
-  return {ErrorCode::exists,
-          "key " + to_hex(key.view().bytes()) + " already exists, and if_exists is error"};
-}
 
 void Ingest::fail_all(const Error& error) {
   for (Item& item : items_) {

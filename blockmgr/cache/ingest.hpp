@@ -18,9 +18,6 @@ namespace cairn {
 
 class CacheCore;
 
-// Error `exists`: the block was to be stored only if its key is new.
-Error key_exists(const BlockKey& key);
-
 // Stores blocks in a cache, whatever the source of their bytes.
 //
 //   add()… → hold_present() → allocate() → the bytes → commit() → release()

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/hex.hpp"
 #include "base/thread.hpp"
 #include "blockmgr/index/config_check.hpp"
 
@@ -62,6 +63,11 @@ CacheState::CacheState(const CacheConfig& config, const BlockManagerOptions& opt
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     mapped[i] = config.tiers[i] && config.tiers[i]->import;
   }
+}
+
+Error key_exists(const BlockKey& key) {
+  return {ErrorCode::exists,
+          "key " + to_hex(key.view().bytes()) + " already exists, and if_exists is error"};
 }
 
 CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)

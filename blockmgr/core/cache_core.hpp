@@ -63,6 +63,9 @@ struct CacheCounts {
   void count(const ReuseHint& hint) { ++hints[static_cast<std::size_t>(hint.kind)]; }
 };
 
+// Error `exists`: the block was to be stored only if its key is new.
+Error key_exists(const BlockKey& key);
+
 struct CacheState {
   CacheState(const CacheConfig& config, const BlockManagerOptions& options,
              const BlockStore::Options& store_options, LeaseTable::Options lease_options);
@@ -131,7 +134,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
 
   // Opens a transfer of this cache for clients to follow. Error: queue_full.
   Result<TransferId> open_transfer(std::uint64_t blocks_total);
-  // Submits a job. If the scheduler refuses it, `ended` runs at once with a failure for every pair.
+  // Submits a job. If the scheduler refuses it, `ended` runs at once with a failure for each pair.
   // `accepted` runs only if the scheduler takes the job.
   void submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
               UniqueFunction<void(JobId)> accepted);

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <utility>
 
@@ -25,8 +24,8 @@ class EvictToRemote {
     Duration wait_at_most{};
   };
 
-  void set(Terms terms) { terms_ = std::make_shared<Terms>(std::move(terms)); }
-  Duration wait_at_most() const { return terms_ == nullptr ? Duration{} : terms_->wait_at_most; }
+  void set(Terms terms) { terms_ = std::move(terms); }
+  Duration wait_at_most() const { return terms_.wait_at_most; }
   // Limits the evictions in progress. A parent becomes a victim only when its child has left. With
   // few at a time, eviction goes through one prefix after the other, in its order, and does not cut
   // the ends off many.
@@ -35,8 +34,7 @@ class EvictToRemote {
   void ended() { --under_way_; }
   // REQUIRES: a taker is set.
   void hand_out(CacheLock& locked, std::span<const SlotRef> victims, EvictionReason reason) {
-    const auto terms = terms_;  // the taker may be replaced meanwhile
-    terms->taker(locked, victims, reason);
+    terms_.taker(locked, victims, reason);
   }
   // Blocks dropped without the taker, because a request had waited too long for room.
   void count_late() { ++late_; }
@@ -46,7 +44,7 @@ class EvictToRemote {
   // Twice the number of blocks that are stored at a time.
   static constexpr std::uint32_t kMaxUnderWay = 8;
 
-  std::shared_ptr<Terms> terms_;
+  Terms terms_;
   std::uint32_t under_way_ = 0;
   std::uint64_t late_ = 0;
 };
