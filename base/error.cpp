@@ -79,6 +79,8 @@ std::string_view to_string(ErrorCode code) {
       return "impossible_shape";
     case ErrorCode::unknown_tier:
       return "unknown_tier";
+    case ErrorCode::unknown_kv_group:
+      return "unknown_kv_group";
     case ErrorCode::broken_snapshot:
       return "broken_snapshot";
     case ErrorCode::queue_full:

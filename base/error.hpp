@@ -50,6 +50,7 @@ enum class ErrorCode : std::uint8_t {
   impossible,
   impossible_shape,
   unknown_tier,
+  unknown_kv_group,
   broken_snapshot,
   // not now, may be retried
   queue_full,

@@ -32,7 +32,7 @@ void reset_slot_peaks(CacheCore& core, int device_id) {
   CacheLock locked(core, LockUse::upkeep);
   for (Tier tier : kTiers) {
     if (!core.spaces[index_of(tier)]) continue;
-    if (device_of(core.layout(tier)) != std::to_string(device_id)) continue;
+    if (device_of(core.slots(tier)) != std::to_string(device_id)) continue;
     locked->store.pool(tier).reset_peak();
   }
 }
@@ -41,7 +41,7 @@ void SlotTotals::add(CacheCore& core) {
   CacheLock locked(core, LockUse::look);
   for (Tier tier : kTiers) {
     if (!core.spaces[index_of(tier)]) continue;
-    const BlockLayout& layout = core.layout(tier);
+    const BlockLayout& layout = core.slots(tier);
     AllocatorStatistics& all = by_device_[device_of(layout)];
     const AllocatorStatistics one = locked->store.pool(tier).statistics(slot_bytes(layout));
     all.allocated_bytes += one.allocated_bytes;

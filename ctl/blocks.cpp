@@ -31,12 +31,17 @@ Answer<> match(const Session& session) {
   if (session.print_json(*found)) return {};
   return printed([&] {
     const json& blocks = found->at("blocks");
-    session.out << blocks.size() << " of " << words.size() - 1 << " keys are there\n";
+    session.out << found->at("matched") << " of " << words.size() - 1 << " keys are there\n";
     if (blocks.empty()) return;
-    TextTable table({"KEY", "TIER", "SLOT", "GENERATION"});
+    const bool has_groups = blocks.front().contains("kv_group");
+    std::vector<std::string> titles = {"KEY", "TIER", "SLOT", "GENERATION"};
+    if (has_groups) titles.push_back("KV GROUP");
+    TextTable table(titles);
     for (const json& block : blocks) {
-      table.add({block.at("key"), block.at("tier"), block.at("slot").dump(),
-                 block.at("generation").dump()});
+      std::vector<std::string> row = {block.at("key"), block.at("tier"), block.at("slot").dump(),
+                                      block.at("generation").dump()};
+      if (has_groups) row.push_back(block.at("kv_group"));
+      table.add(row);
     }
     table.print(session.out);
     if (found->at("lease").is_string()) {

@@ -28,6 +28,11 @@ class BlockLayout {
   };
   BlockLayout layers(Layers which) const;
 
+  // Blocks of another shape in the same slots: see Geometry::with_shape(). Borrows the memory.
+  BlockLayout with_shape(const LayoutConfig& shape) const {
+    return BlockLayout(geometry_.with_shape(shape), regions_, {});
+  }
+
   const Geometry& geometry() const { return geometry_; }
   const LayoutConfig& config() const { return geometry_.config(); }
   StorageKind storage_kind() const { return regions_.front().kind(); }

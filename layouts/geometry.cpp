@@ -121,6 +121,21 @@ Geometry Geometry::with_layers(std::uint64_t count) const {
   return geometry;
 }
 
+Geometry Geometry::with_shape(const LayoutConfig& shape) const {
+  CAIRN_ASSERT(kind_ == LayoutKind::fully_contiguous &&
+                   cairn::block_bytes(shape) <= cairn::block_bytes(config_),
+               "a block would overwrite the next one");
+  Geometry geometry = *this;
+  geometry.config_ = shape;
+  geometry.config_.num_blocks = config_.num_blocks;
+  geometry.config_.alignment = config_.alignment;
+  geometry.piece_bytes_ = cairn::piece_bytes(shape);
+  geometry.outer_stride_bytes_ = geometry.piece_bytes_;
+  geometry.layer_stride_bytes_ = shape.outer_dim * geometry.piece_bytes_;
+  for (Part& part : geometry.more_) part.outer_stride_bytes = geometry.piece_bytes_;
+  return geometry;
+}
+
 bool Geometry::begins_part(std::uint64_t block) const {
   return std::ranges::any_of(more_, [block](const Part& p) { return p.first_block == block; });
 }

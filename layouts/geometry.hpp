@@ -57,6 +57,11 @@ class Geometry {
   // or regions that begin at the first of them. REQUIRES: not in_slots; 1 to all layers.
   Geometry with_layers(std::uint64_t count) const;
 
+  // Blocks of another shape in the same slots: each begins where the slot's block began.
+  // REQUIRES: fully_contiguous or in_slots; validate(shape), and a block of it is not larger than a
+  // block of this. Ignores the number of blocks and the alignment of `shape`.
+  Geometry with_shape(const LayoutConfig& shape) const;
+
   const LayoutConfig& config() const { return config_; }
   LayoutKind kind() const { return kind_; }
   BlockDim block_dim() const { return dim_; }  // for layer_separate

@@ -39,6 +39,8 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
   auto populated = Builder::gauge({"cairn_populated_bytes",
                                    "Memory of a tier whose pages are already allocated; rises to "
                                    "the tier's size after the cache is made."});
+  auto kv_groups =
+      Builder::gauge({"cairn_kv_group_bytes", "Bytes of a KV group's blocks in a tier."});
   auto leased = Builder::gauge({"cairn_leased_blocks", "Blocks of a tier that leases hold."});
   auto evictions =
       Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
@@ -60,11 +62,15 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
     if (stats.populated_bytes) {
       populated.add({{"cache", cache.name}, {"tier", tier}}, *stats.populated_bytes);
     }
+    for (const KvGroupStats& group : stats.kv_groups) {
+      kv_groups.add({{"cache", cache.name}, {"tier", tier}, {"kv_group", group.name}}, group.bytes);
+    }
     leased.add({{"cache", cache.name}, {"tier", tier}}, stats.leased_blocks);
     pressure.add({{"cache", cache.name}, {"tier", tier}},
                  static_cast<std::uint64_t>(stats.pressure));
   });
-  for (Builder* builder : {&blocks, &capacity, &populated, &leased, &evictions, &pressure}) {
+  for (Builder* builder :
+       {&blocks, &capacity, &populated, &kv_groups, &leased, &evictions, &pressure}) {
     out.push_back(std::move(*builder).take());
   }
 }

@@ -95,14 +95,14 @@ constexpr std::size_t kStepReaders = 64;
 const Error kReaderGone{ErrorCode::cancelled, "the reader has gone"};
 
 void Read::fetch(Done<std::span<const iovec>> ready) {
-  const BlockLayout& layout = core->layout(at.tier());
+  const BlockLayout& layout = core->layout(at.tier(), handle.kv_group);
   if (is_host_memory(layout.storage_kind())) {
     if (bytes.empty()) bytes = bytes_in_place(layout, at.slot(), piece);
     return ready(std::span<const iovec>(bytes));
   }
   if (!bytes.empty()) return ready(std::span<const iovec>(bytes));
-  core->staging.acquire([self = shared_from_this(),
-                         ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
+  core->staging.acquire(handle.kv_group, [self = shared_from_this(), ready = std::move(ready)](
+                                             Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
     if (self->abandoned) return ready(kReaderGone);
     self->staging.emplace(std::move(*block));
@@ -112,7 +112,7 @@ void Read::fetch(Done<std::span<const iovec>> ready) {
 
 void Read::load(Done<std::span<const iovec>> ready) {
   TransferJob job;
-  job.source = &core->layout(at.tier());
+  job.source = &core->layout(at.tier(), handle.kv_group);
   job.destination = &staging->layout();
   job.pairs = {{at.slot(), 0}};
   core->submit(std::move(job),
@@ -127,7 +127,7 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
     // Unpin before `ready` runs: a caller that has the bytes must find the block unpinned.
     if (pin != Pin::leaving) unpin();
     if (abandoned) return ready(kReaderGone);
-    bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
+    bytes = {bytes_in_canonical(staging->data(), core->shape(handle.kv_group), piece)};
     return ready(std::span<const iovec>(bytes));
   }
   if (outcome.failures.empty()) {
@@ -193,7 +193,7 @@ BlockReader::~BlockReader() = default;
 BlockHandle BlockReader::handle() const { return impl_->handle(); }
 
 std::uint64_t BlockReader::size_bytes() const {
-  const LayoutConfig& shape = impl_->core->config.shape;
+  const LayoutConfig& shape = impl_->core->shape(impl_->handle().kv_group);
   return impl_->read && impl_->read->piece ? piece_bytes(shape) : block_bytes(shape);
 }
 
@@ -208,7 +208,8 @@ void BlockReader::fetch(Done<std::span<const iovec>> ready) {
 }
 
 std::vector<iovec> BlockReader::in_place() const {
-  return bytes_in_place(impl_->core->layout(impl_->at.tier()), impl_->at.slot(), std::nullopt);
+  const BlockLayout& layout = impl_->core->layout(impl_->at.tier(), impl_->handle().kv_group);
+  return bytes_in_place(layout, impl_->at.slot(), std::nullopt);
 }
 
 std::optional<std::uint64_t> BlockReader::checksum() const {
@@ -231,7 +232,7 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
                                 const LeaseHolder& reader,
                                 const std::shared_ptr<LeaseQuota>& pins) {
   CacheCore& core = *core_;
-  CAIRN_TRY(check_piece(core.config.shape, piece));
+  CAIRN_TRY(check_piece(core.shape(key.kv_group), piece));
   CacheLock locked(core, LockUse::read);
   const auto entry = entry_of(locked, key);
   if (!entry) return entry.error();
@@ -282,14 +283,13 @@ void BlockReader::hand_out(CacheLock& locked, const Leaving& leaving,
   blocks->reserve(leaving.victims.size());
   for (const SlotRef at : leaving.victims) {
     const EntryNumber number = locked->store.record(at).owner;
-    const Entry& entry = locked->store.entry(number);
     auto read = std::make_shared<Read>(core, at, locked->store.handle(at), std::nullopt,
                                        Read::Pin::leaving);
     read->checksum = locked->store.details(number).checksum;
     read->reason = leaving.reason;
     LeavingBlock block{.key = locked->store.key(number),
                        .reader = BlockReader(std::make_unique<Impl>(read))};
-    if (entry.parent != kNoEntry) block.parent = locked->store.key(entry.parent);
+    block.parent = locked->store.key_before(number);
     blocks->push_back(std::move(block));
   }
   locked.after([to, blocks] { to->taker(std::move(*blocks)); });

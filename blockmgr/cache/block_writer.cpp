@@ -20,12 +20,13 @@ const Error kLeaseEnded{ErrorCode::lease_expired, "the lease ended while the blo
 // the block's current content, puts the piece into it and stores the whole block. Such writes to
 // one block take turns.
 struct Write : std::enable_shared_from_this<Write> {
-  Write(std::shared_ptr<CacheCore> c, SlotRef slot, std::optional<PieceSelector> p)
+  Write(std::shared_ptr<CacheCore> c, const BlockHandle& block, std::optional<PieceSelector> p)
       : core(std::move(c)),
-        at(slot),
+        at(block.tier, block.slot),
+        kv_group(block.kv_group),
         piece(p),
-        range(piece_range(core->config.shape, p)),
-        in_place(is_host_memory(core->layout(slot.tier()).storage_kind())) {}
+        range(piece_range(core->shape(kv_group), p)),
+        in_place(is_host_memory(layout().storage_kind())) {}
   ~Write();
 
   void room(Done<std::span<const iovec>> ready);
@@ -34,9 +35,11 @@ struct Write : std::enable_shared_from_this<Write> {
   void finish(Done<> done);
   Result<> end(PieceProgress::End how);
   bool let_go(CacheLock& locked, PieceProgress& progress);
+  const BlockLayout& layout() const { return core->layout(at.tier(), kv_group); }
 
   const std::shared_ptr<CacheCore> core;
   const SlotRef at;
+  const KvGroupNumber kv_group;
   const std::optional<PieceSelector> piece;
   const PieceProgress::Range range;
   const bool in_place;
@@ -61,7 +64,7 @@ Write::~Write() {
 
 void Write::room(Done<std::span<const iovec>> ready) {
   if (in_place) {
-    if (bytes.empty()) bytes = bytes_in_place(core->layout(at.tier()), at.slot(), piece);
+    if (bytes.empty()) bytes = bytes_in_place(layout(), at.slot(), piece);
     touched = true;
     return ready(std::span<const iovec>(bytes));
   }
@@ -81,8 +84,8 @@ void Write::room(Done<std::span<const iovec>> ready) {
 }
 
 void Write::stage(Done<std::span<const iovec>> ready) {
-  core->staging.acquire([self = shared_from_this(),
-                         ready = std::move(ready)](Result<CanonicalStaging::Block> block) mutable {
+  core->staging.acquire(kv_group, [self = shared_from_this(), ready = std::move(ready)](
+                                      Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
     if (self->abandoned) return ready(kWriterGone);
     self->staging.emplace(std::move(*block));
@@ -92,7 +95,7 @@ void Write::stage(Done<std::span<const iovec>> ready) {
 
 // If only a piece will be written, fills the rest of the staged block.
 void Write::staged(Done<std::span<const iovec>> ready) {
-  bytes = {bytes_in_canonical(staging->data(), core->config.shape, piece)};
+  bytes = {bytes_in_canonical(staging->data(), core->shape(kv_group), piece)};
   if (!piece) return ready(std::span<const iovec>(bytes));
   bool begun = false;
   {
@@ -100,11 +103,11 @@ void Write::staged(Done<std::span<const iovec>> ready) {
     begun = locked->writes.find(at)->any_written();
   }
   if (!begun) {
-    std::memset(staging->data(), 0, core->block_bytes);
+    std::memset(staging->data(), 0, block_bytes(core->shape(kv_group)));
     return ready(std::span<const iovec>(bytes));
   }
   TransferJob job;
-  job.source = &core->layout(at.tier());
+  job.source = &layout();
   job.destination = &staging->layout();
   job.pairs = {{at.slot(), 0}};
   core->submit(std::move(job),
@@ -122,7 +125,7 @@ void Write::finish(Done<> done) {
   if (in_place || filled_in_place) return done(end(End::written));
   TransferJob job;
   job.source = &staging->layout();
-  job.destination = &core->layout(at.tier());
+  job.destination = &layout();
   job.pairs = {{0, at.slot()}};
   core->submit(std::move(job),
                [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {
@@ -150,7 +153,7 @@ Result<> Write::end(PieceProgress::End how) {
   progress.end(range, how);
   if (!in_place) {
     // The whole staged block was stored, so the rest of it now has content too.
-    const PieceProgress::Range all = piece_range(core->config.shape, std::nullopt);
+    const PieceProgress::Range all = piece_range(core->shape(kv_group), std::nullopt);
     if (how == PieceProgress::End::written) progress.set_written(all);
     if (how == PieceProgress::End::torn) progress.set_torn(all);
   }
@@ -185,7 +188,7 @@ BlockWriter& BlockWriter::operator=(BlockWriter&&) noexcept = default;
 BlockWriter::~BlockWriter() = default;
 
 std::uint64_t BlockWriter::size_bytes() const {
-  const LayoutConfig& shape = impl_->write->core->config.shape;
+  const LayoutConfig& shape = impl_->write->core->shape(impl_->write->kv_group);
   return impl_->write->piece ? piece_bytes(shape) : block_bytes(shape);
 }
 
@@ -198,7 +201,7 @@ std::vector<iovec> BlockWriter::in_place() {
   Write& write = *impl_->write;
   write.filled_in_place = true;
   write.touched = true;
-  return bytes_in_place(write.core->layout(write.at.tier()), write.at.slot(), write.piece);
+  return bytes_in_place(write.layout(), write.at.slot(), write.piece);
 }
 
 void BlockWriter::finish(Done<> done) {
@@ -208,21 +211,23 @@ void BlockWriter::finish(Done<> done) {
 
 Result<BlockWriter> Cache::write(const WriteTarget& target) {
   CacheCore& core = *core_;
-  CAIRN_TRY(check_piece(core.config.shape, target.piece));
+  CAIRN_TRY(core.check_kv_group(target.block.kv_group));
+  const LayoutConfig& shape = core.shape(target.block.kv_group);
+  CAIRN_TRY(check_piece(shape, target.piece));
   CacheLock locked(core, LockUse::write);
   auto lease = locked->leases.live(locked, target.lease);
   if (!lease) return std::move(lease).error();
   auto at = locked->leases.uncommitted(locked, *lease, target.block);
   if (!at) return std::move(at).error();
-  const auto pieces = piece_range(core.config.shape, std::nullopt).count;
+  const auto pieces = piece_range(shape, std::nullopt).count;
   PieceProgress& progress = locked->writes.begin(*at, pieces);
-  if (!progress.claim(piece_range(core.config.shape, target.piece))) {
+  if (!progress.claim(piece_range(shape, target.piece))) {
     return Error{ErrorCode::state_conflict,
                  "slot " + std::to_string(at->slot()) + " is being written by another request"};
   }
   locked->store.pin(*at);
   auto impl = std::make_unique<BlockWriter::Impl>();
-  impl->write = std::make_shared<Write>(core_, *at, target.piece);
+  impl->write = std::make_shared<Write>(core_, target.block, target.piece);
   return BlockWriter(std::move(impl));
 }
 

@@ -113,8 +113,33 @@ struct MatchResult {
   std::int64_t expires_at_unix_ms = 0;
 };
 
+struct GroupMatchRequest {
+  std::span<const KeyView> keys = {};  // of any group
+  // The caller has the blocks of the full groups for this many leading keys. They are neither
+  // needed nor pinned.
+  std::uint32_t have = 0;
+  std::optional<std::uint32_t> lease_ms = {};  // as in match()
+  std::shared_ptr<LeaseQuota> pins = {};
+  LeaseHolder holder = {};
+  RequestHint hint = {};
+};
+struct GroupMatch {
+  struct Block {
+    std::uint32_t key = 0;  // index in `keys`
+    BlockHandle handle = {};
+  };
+  std::uint32_t matched = 0;       // keys
+  std::uint32_t full_matched = 0;  // keys that the full groups alone would match
+  std::vector<Block> blocks = {};  // by group, each in the order of the keys
+  std::optional<LeaseId> lease = {};
+  std::int64_t expires_at_unix_ms = 0;
+};
+
 struct AllocateRequest {
   std::uint32_t count = 0;
+  // In a cache of several KV groups: the blocks of each group. Their sum is `count`, and the
+  // allocated blocks come in the order of the groups. Empty: all are of group 0.
+  std::vector<std::uint32_t> group_counts = {};
   Tier tier = Tier::device;
   std::optional<std::uint32_t> lease_ms = {};  // nullopt: the cache's default
   std::uint8_t priority = 50;                  // 0 to 100; lower is evicted first
@@ -322,7 +347,7 @@ class Cache {
   Cache& operator=(const Cache&) = delete;
 
   const CacheConfig& config() const;
-  std::uint64_t block_bytes() const;
+  std::uint64_t block_bytes(KvGroupNumber kv_group = 0) const;
   // Null if the cache lacks the tier.
   const BlockLayout* layout(Tier tier) const;
   Tier highest_tier() const;
@@ -345,6 +370,11 @@ class Cache {
   Result<> match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
                  MatchResult& out, const std::shared_ptr<LeaseQuota>& pins = nullptr,
                  const LeaseHolder& holder = {}, const RequestHint& hint = {});
+  // The same in a cache of several KV groups. Finds the largest n for which each full group has all
+  // blocks of keys[0..n), each window group those that cover the last window_tokens - 1 tokens of
+  // them, and each state group its block of keys[n - 1]. Pins these blocks and no others. If blocks
+  // go meanwhile, a shorter prefix may be found than was there.
+  Result<> match_groups(const GroupMatchRequest& request, GroupMatch& out);
   // For a cache with a shared tier: how many blocks that a match did not find the shared tier has
   // and lacks. Only count_beyond() counts misses of such a cache; match() does not.
   struct Beyond {
@@ -458,6 +488,9 @@ class Cache {
   Result<EvictResult> clear(std::optional<Tier> tier);
   // Drops every copy of a key. Errors: unknown_key; leased.
   Result<> erase(KeyView key);
+  // Drops every copy of these blocks, or none. Skips blocks that are not present. Errors:
+  // unknown_key if no block is present; leased if a lease holds one of them.
+  Result<> erase_all(std::span<const BlockKey> blocks);
 
   // Changes settings and sizes, all or none. Keeps as many blocks as still fit: those that would be
   // evicted last. A tier that shrinks may keep slots beyond its new end while leases hold them.

@@ -1,8 +1,10 @@
 // Cache: allocation of slots, under a lease.
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/core/cache_core.hpp"
 
@@ -137,6 +139,15 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
   }
 
   Result<Allocation> lease_slots(CacheLock& locked, std::span<const SlotRef> slots);
+  // The KV group of the allocation's block number `block`.
+  KvGroupNumber group_of(std::size_t block) const {
+    KvGroupNumber group = 0;
+    for (; group + 1u < request_.group_counts.size(); ++group) {
+      if (block < request_.group_counts[group]) break;
+      block -= request_.group_counts[group];
+    }
+    return group;
+  }
 
   const std::shared_ptr<CacheCore> core_;
   AllocateRequest request_;
@@ -168,6 +179,7 @@ Result<Allocation> SlotAsk::lease_slots(CacheLock& locked, std::span<const SlotR
     slots = slots.subspan(step.size());
     for (const SlotRef at : step) {
       locked->store.record(at).owner = lease;
+      locked->store.set_kv_group(at, group_of(allocation.blocks.size()));
       locked->store.lease_pinned(at);
       allocation.blocks.push_back(locked->store.handle(at));
     }
@@ -194,6 +206,12 @@ Result<> check_request(const CacheCore& core, const AllocateRequest& request) {
     return Error{ErrorCode::out_of_range,
                  "count is " + std::to_string(request.count) + ", not 1 to " +
                      std::to_string(core.options().max_blocks_per_request)};
+  }
+  if (!request.group_counts.empty()) {
+    CAIRN_TRY(core.check_kv_group(static_cast<KvGroupNumber>(request.group_counts.size() - 1)));
+    CAIRN_ASSERT(std::accumulate(request.group_counts.begin(), request.group_counts.end(),
+                                 std::uint64_t{0}) == request.count,
+                 "blocks would be of no group");
   }
   if (request.priority > kMaxPriority) {
     return Error{ErrorCode::out_of_range, "priority is " + std::to_string(request.priority) +

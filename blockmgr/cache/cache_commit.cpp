@@ -1,6 +1,7 @@
 // Cache: commits, which give the bytes in slots their keys.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string>
 
 #include "blockmgr/cache/cache.hpp"
@@ -56,8 +57,8 @@ bool may_be_in_place(CacheLock& locked, SlotRef at) {
   return progress == nullptr || !progress->any_written();
 }
 
-Error torn_piece(const CacheCore& core, SlotRef at, std::uint32_t piece) {
-  const std::uint64_t outers = core.config.shape.outer_dim;
+Error torn_piece(const LayoutConfig& shape, SlotRef at, std::uint32_t piece) {
+  const std::uint64_t outers = shape.outer_dim;
   return {ErrorCode::state_conflict,
           "slot " + std::to_string(at.slot()) + " of tier " + std::string(to_string(at.tier())) +
               ": a write of layer " + std::to_string(piece / outers) + ", outer " +
@@ -68,22 +69,26 @@ Error torn_piece(const CacheCore& core, SlotRef at, std::uint32_t piece) {
 
 // The unwritten parts of the blocks.
 struct Gaps {
-  std::array<std::vector<SlotRef>, kNumTiers> blocks;  // entirely unwritten
+  struct Kind {
+    Tier tier = Tier::device;
+    KvGroupNumber kv_group = 0;
+    auto operator<=>(const Kind&) const = default;
+  };
+  std::map<Kind, std::vector<SlotRef>> blocks;  // entirely unwritten
   struct Piece {
     SlotRef at;
+    KvGroupNumber kv_group = 0;
     std::uint32_t number = 0;
   };
-  std::vector<Piece> pieces;     // of partly written blocks, in tiers that the CPU reaches
-  std::vector<SlotRef> unnamed;  // written blocks of the disk tier, without a header
+  std::vector<Piece> pieces;  // of partly written blocks, in tiers that the CPU reaches
+  // Written blocks of the disk tier, without a header.
+  std::map<KvGroupNumber, std::vector<SlotRef>> unnamed;
 
-  bool any_job() const {
-    return !unnamed.empty() ||
-           std::ranges::any_of(blocks, [](const auto& slots) { return !slots.empty(); });
-  }
+  bool any_job() const { return !unnamed.empty() || !blocks.empty(); }
 };
 
 void fill_piece(const CacheCore& core, Gaps::Piece piece) {
-  const BlockLayout& layout = core.layout(piece.at.tier());
+  const BlockLayout& layout = core.layout(piece.at.tier(), piece.kv_group);
   const Geometry& geometry = layout.geometry();
   const std::uint64_t outers = layout.config().outer_dim;
   std::memset(layout.address(geometry.locate({.block = piece.at.slot(),
@@ -135,7 +140,7 @@ class Commit : public std::enable_shared_from_this<Commit> {
   void wait_for(CacheLock& locked, const BlockKey& key);
   std::vector<SlotHeader> headers_of(std::span<const SlotRef> slots) const;
   void fill();
-  void write_headers(std::span<const SlotRef> slots);
+  void write_headers(KvGroupNumber kv_group, std::span<const SlotRef> slots);
   void fill_slots(TransferJob job, std::span<const SlotRef> slots);
   void fill_ended(const JobOutcome& outcome);
   bool needs_name(CacheLock& locked, std::size_t block) const;
@@ -207,6 +212,9 @@ Result<> Commit::check_all(CacheLock& locked) {
 }
 
 Result<> Commit::check(CacheLock& locked, LeaseNumber lease, const CommitBlock& block) {
+  if (block.key.kv_group() != block.handle.kv_group) {
+    return Error{ErrorCode::state_conflict, "a block and its key are of different KV groups"};
+  }
   const auto at = locked->leases.uncommitted(locked, lease, block.handle);
   if (!at) return at.error();
   const PieceProgress* const progress = locked->writes.find(*at);
@@ -215,7 +223,9 @@ Result<> Commit::check(CacheLock& locked, LeaseNumber lease, const CommitBlock& 
       return Error{ErrorCode::state_conflict,
                    "slot " + std::to_string(at->slot()) + " is being written"};
     }
-    if (const auto torn = progress->first_torn()) return torn_piece(*core_, *at, *torn);
+    if (const auto torn = progress->first_torn()) {
+      return torn_piece(core_->shape(block.handle.kv_group), *at, *torn);
+    }
   }
   const bool in_place = may_be_in_place(locked, *at);
   if (in_place && terms_.in_place == InPlaceWrites::forbidden) {
@@ -228,11 +238,13 @@ Result<> Commit::check(CacheLock& locked, LeaseNumber lease, const CommitBlock& 
   slots_.push_back(*at);
   if (in_place) return {};
   if (progress == nullptr || !progress->any_written()) {
-    gaps_.blocks[index_of(at->tier())].push_back(*at);
+    gaps_.blocks[{at->tier(), block.handle.kv_group}].push_back(*at);
     return {};
   }
-  for (const std::uint32_t piece : progress->missing()) gaps_.pieces.push_back({*at, piece});
-  if (at->tier() == Tier::disk) gaps_.unnamed.push_back(*at);
+  for (const std::uint32_t piece : progress->missing()) {
+    gaps_.pieces.push_back({*at, block.handle.kv_group, piece});
+  }
+  if (at->tier() == Tier::disk) gaps_.unnamed[block.handle.kv_group].push_back(*at);
   return {};
 }
 
@@ -331,14 +343,12 @@ std::vector<SlotHeader> Commit::headers_of(std::span<const SlotRef> slots) const
 // Fills the gaps. Runs without the lock. The slots are marked and pinned.
 void Commit::fill() {
   fills_ = 1;  // for the pieces; also keeps the jobs from ending the fill early
-  for (const auto& slots : gaps_.blocks) fills_ += slots.empty() ? 0u : 1u;
-  fills_ += gaps_.unnamed.empty() ? 0u : 1u;
+  fills_ += static_cast<std::uint32_t>(gaps_.blocks.size());
+  fills_ += static_cast<std::uint32_t>(gaps_.unnamed.size());
   for (const Gaps::Piece piece : gaps_.pieces) fill_piece(*core_, piece);
-  if (!gaps_.unnamed.empty()) write_headers(gaps_.unnamed);
-  const auto zeros = core_->staging.zeros();
-  for (Tier tier : kTiers) {
-    const auto& slots = gaps_.blocks[index_of(tier)];
-    if (slots.empty()) continue;
+  for (const auto& [group, slots] : gaps_.unnamed) write_headers(group, slots);
+  for (const auto& [kind, slots] : gaps_.blocks) {
+    const auto zeros = core_->staging.zeros(kind.kv_group);
     if (!zeros) {
       JobOutcome failed;
       failed.state = JobState::failed;
@@ -348,16 +358,16 @@ void Commit::fill() {
     }
     TransferJob job;
     job.source = *zeros;
-    job.destination = &core_->layout(tier);
+    job.destination = &core_->layout(kind.tier, kind.kv_group);
     for (const SlotRef at : slots) job.pairs.push_back({0, at.slot()});
     fill_slots(std::move(job), slots);
   }
   fill_ended({});
 }
 
-void Commit::write_headers(std::span<const SlotRef> slots) {
+void Commit::write_headers(KvGroupNumber kv_group, std::span<const SlotRef> slots) {
   TransferJob job;
-  job.source = job.destination = &core_->layout(Tier::disk);
+  job.source = job.destination = &core_->layout(Tier::disk, kv_group);
   job.operation = JobOperation::write_header;
   for (const SlotRef at : slots) job.pairs.push_back({at.slot(), at.slot()});
   fill_slots(std::move(job), slots);
@@ -395,7 +405,7 @@ bool Commit::needs_name(CacheLock& locked, std::size_t i) const {
 // it; the later whole one counts. Returns false if there is no such block.
 bool Commit::write_headers_again(CacheLock& locked) {
   mark(locked);
-  std::vector<SlotRef> named;
+  std::map<KvGroupNumber, std::vector<SlotRef>> named;
   for (std::size_t i = statuses_.size(); i < headers_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) locked.yield();
     if (!needs_name(locked, i)) continue;
@@ -404,12 +414,13 @@ bool Commit::write_headers_again(CacheLock& locked) {
     if (taking == BlockWrites::Taking::before && statuses_.empty()) continue;
     if (taking == BlockWrites::Taking::taken) taken_.push_back(blocks_[i].key);
     make_header(locked, i);
-    named.push_back(slots_[i]);
+    named[blocks_[i].handle.kv_group].push_back(slots_[i]);
   }
   if (named.empty()) return false;
-  fills_ = 1;
-  locked.after(
-      [self = shared_from_this(), named = std::move(named)] { self->write_headers(named); });
+  fills_ = static_cast<std::uint32_t>(named.size());
+  locked.after([self = shared_from_this(), named = std::move(named)] {
+    for (const auto& [group, slots] : named) self->write_headers(group, slots);
+  });
   return true;
 }
 

@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/cache/outgoing.hpp"
 #include "blockmgr/core/cache_core.hpp"
+#include "blockmgr/index/config_check.hpp"
 
 namespace cairn {
 namespace {
@@ -74,7 +75,7 @@ Result<> CacheCopy::check(const CacheCopyRequest& request) {
     return Error{ErrorCode::impossible,
                  "the source and the destination are the same cache: '" + from.config.name + "'"};
   }
-  if (!same_shape(from.config.shape, into.config.shape)) {
+  if (!same_shapes(from.config, into.config)) {
     return Error{ErrorCode::impossible, "the blocks of cache '" + from.config.name +
                                             "' have another shape than those of '" +
                                             into.config.name + "'"};
@@ -111,11 +112,13 @@ Result<TransferId> CacheCopy::start(CacheCopyRequest request) {
   return id;
 }
 
-// Adds each key once.
+// Adds each key once, group by group.
 void CacheCopy::name_blocks() {
-  std::unordered_set<std::string_view> seen;
-  for (const BlockKey& key : request_.keys) {
-    if (seen.insert(key.view().as_text()).second) ingest_.add({.handle = {}, .key = key});
+  std::vector<BlockKey> keys = request_.keys;
+  std::ranges::stable_sort(keys, {}, &BlockKey::kv_group);
+  std::set<BlockKey> seen;
+  for (const BlockKey& key : keys) {
+    if (seen.insert(key).second) ingest_.add({.handle = {}, .key = key});
   }
 }
 
@@ -195,17 +198,20 @@ void CacheCopy::allocate() {
 }
 
 void CacheCopy::submit() {
-  // A job reads from one tier.
-  std::map<Tier, std::vector<std::size_t>> by_tier;  // of the granted items
+  // A job reads blocks of one KV group from one tier.
+  std::map<std::pair<Tier, KvGroupNumber>, std::vector<std::size_t>> by_kind;  // of granted items
   const std::span<const std::size_t> granted = ingest_.granted();
-  for (std::size_t i = 0; i < granted.size(); ++i) by_tier[sources_.slots()[i].tier()].push_back(i);
+  for (std::size_t i = 0; i < granted.size(); ++i) {
+    const BlockHandle& block = ingest_.items()[granted[i]].block.handle;
+    by_kind[{sources_.slots()[i].tier(), block.kv_group}].push_back(i);
+  }
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / from_->block_bytes);
-  for (const auto& [tier, all] : by_tier) {
+  for (const auto& [kind, all] : by_kind) {
     for (std::size_t first = 0; first < all.size(); first += most) {
       const auto part = std::span(all).subspan(first, std::min(most, all.size() - first));
       TransferJob job;
-      job.source = &from_->layout(tier);
-      job.destination = &into_->layout(request_.to);
+      job.source = &from_->layout(kind.first, kind.second);
+      job.destination = &into_->layout(request_.to, kind.second);
       job.priority = request_.priority;
       for (const std::size_t i : part) {
         job.pairs.push_back(
@@ -271,7 +277,7 @@ void CacheCopy::finish() {
       failures.push_back({item.block.key, *item.error});
       --arrived.blocks;
     } else if (item.state == Ingest::State::committed) {
-      arrived.bytes += into_->block_bytes;
+      arrived.bytes += block_bytes(into_->shape(item.block.handle.kv_group));
     }
   }
   const auto state = failures.empty() ? TransferState::done : TransferState::failed;

@@ -1,5 +1,6 @@
 // Cache: evict, clear and erase on request.
 #include <algorithm>
+#include <ranges>
 #include <string>
 
 #include "base/hex.hpp"
@@ -216,23 +217,36 @@ Result<EvictResult> Cache::clear(std::optional<Tier> tier) {
 }
 
 Result<> Cache::erase(KeyView key) {
+  const BlockKey block(key);
+  return erase_all({&block, 1});
+}
+
+Result<> Cache::erase_all(std::span<const BlockKey> blocks) {
   CacheCore& core = *core_;
   CacheLock locked(core, LockUse::evict);
   CAIRN_TRY(locked.check_usable());
   locked->leases.end_overdue(locked);
-  const EntryNumber entry = locked->store.find(key, locked.now());
-  if (entry == kNoEntry) {
-    return Error{ErrorCode::unknown_key,
-                 "key " + to_hex(key.bytes()) + " is not in cache " + core.config.name};
-  }
-  const auto slots = locked->store.entry(entry).slots;
-  for (Tier tier : kTiers) {
-    const SlotNumber slot = slots[index_of(tier)];
-    if (slot != kNoSlot && locked->store.record({tier, slot}).leases > 0) {
-      return Error{ErrorCode::leased, "key " + to_hex(key.bytes()) + " is leased"};
+  std::vector<EntryNumber> present;
+  for (const BlockKey& block : blocks) {
+    const EntryNumber entry = locked->store.find(block, locked.now());
+    if (entry == kNoEntry) continue;
+    const auto slots = locked->store.entry(entry).slots;
+    for (Tier tier : kTiers) {
+      const SlotNumber slot = slots[index_of(tier)];
+      if (slot != kNoSlot && locked->store.record({tier, slot}).leases > 0) {
+        return Error{ErrorCode::leased, "key " + to_hex(block.view().bytes()) + " is leased"};
+      }
     }
+    present.push_back(entry);
   }
-  locked->store.drop_all(entry, EvictionReason::request);
+  if (present.empty()) {
+    return Error{ErrorCode::unknown_key, "key " + to_hex(blocks.front().view().bytes()) +
+                                             " is not in cache " + core.config.name};
+  }
+  // From the last one on: the first group's block is the parent of the others.
+  for (const EntryNumber entry : std::views::reverse(present)) {
+    locked->store.drop_all(entry, EvictionReason::request);
+  }
   core.options().failpoint("erase.noted");
   return {};
 }

@@ -27,9 +27,8 @@ BlockInfo describe(const BlockStore& store, SlotRef at) {
                  .last_use_unix_ms = slot.last_use.unix_ms(),
                  .priority = slot.priority};
   if (slot.life != SlotLife::committed || slot.gone) return info;
-  const Entry& entry = store.entry(slot.owner);
   info.key = store.key(slot.owner);
-  if (entry.parent != kNoEntry) info.parent = store.key(entry.parent);
+  info.parent = store.key_before(slot.owner);
   info.metadata = store.metadata(slot.owner);
   info.epoch = store.epoch(slot.owner);
   return info;
@@ -41,11 +40,13 @@ Cache::Cache(std::shared_ptr<CacheCore> core) : core_(std::move(core)) {}
 Cache::~Cache() = default;
 
 const CacheConfig& Cache::config() const { return *core_->settings; }
-std::uint64_t Cache::block_bytes() const { return core_->block_bytes; }
+std::uint64_t Cache::block_bytes(KvGroupNumber kv_group) const {
+  return cairn::block_bytes(core_->shape(kv_group));
+}
 std::uint64_t Cache::memory_id() const { return core_->memory_id; }
 
 const BlockLayout* Cache::layout(Tier tier) const {
-  return core_->spaces[index_of(tier)] ? &core_->layout(tier) : nullptr;
+  return core_->spaces[index_of(tier)] ? &core_->slots(tier) : nullptr;
 }
 
 Tier Cache::highest_tier() const {
@@ -55,7 +56,11 @@ Tier Cache::highest_tier() const {
 
 Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
   CAIRN_TRY(core_->check_tier(tier));
-  const BlockLayout& layout = core_->layout(tier);
+  if (!core_->config.kv_groups.empty()) {
+    return Error{ErrorCode::impossible,
+                 "a tier that KV groups share cannot be exported: its blocks have several shapes"};
+  }
+  const BlockLayout& layout = core_->slots(tier);
   if (layout.owned().empty() && layout.storage_kind() != StorageKind::disk) {
     return Error{
         ErrorCode::state_conflict,
@@ -103,6 +108,14 @@ CacheStats Cache::stats() const {
     out.populated_bytes = core.spaces[i]->populated_bytes();
     for (std::size_t s = 0; s < kNumSlotStates; ++s) {
       out.blocks[s] = slots.count(static_cast<SlotState>(s));
+    }
+    for (std::size_t number = 0; number < core.config.kv_groups.size(); ++number) {
+      const KvGroupConfig& group = core.config.kv_groups[number];
+      const std::uint64_t blocks =
+          locked->store.blocks_of(tier, static_cast<KvGroupNumber>(number));
+      out.kv_groups.push_back({.name = group.name,
+                               .blocks = blocks,
+                               .bytes = blocks * cairn::block_bytes(group.shape)});
     }
     out.leased_blocks = slots.leased_count();
     out.hit_blocks = locked->counts.hits[i];

@@ -77,7 +77,7 @@ RequestEnd end_of(const CacheCore& core, const ReleaseRequest& request, NextUse 
   RequestEnd end{.output_tokens = request.output_tokens, .next_use = next_use};
   if (request.input_tokens) {
     end.full_blocks =
-        static_cast<std::uint32_t>(*request.input_tokens / core.config.shape.page_size);
+        static_cast<std::uint32_t>(*request.input_tokens / core.config.tokens_per_key());
   }
   return end;
 }

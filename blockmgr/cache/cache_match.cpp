@@ -3,6 +3,7 @@
 #include <string>
 
 #include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/match_steps.hpp"
 #include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
@@ -10,35 +11,9 @@ namespace {
 
 // Reserved for the blocks of a match; a longer one grows its list.
 constexpr std::size_t kReservedBlocks = 1024;
-// Keys looked up under one hold of the lock: some 60 ns each if they are pinned.
-constexpr std::size_t kStepKeys = 96;
-
 // Returns the next step of keys after the first `done`.
 std::span<const KeyView> step_of(std::span<const KeyView> keys, std::size_t done) {
   return keys.subspan(done, std::min(kStepKeys, keys.size() - done));
-}
-
-// Marks blocks as used, as the release of a lease does: the end of the prefix stays its least
-// recently used part. Nothing pins the blocks, so some may have been evicted.
-void touch_from_end(CacheLock& locked, std::span<const BlockHandle> blocks,
-                    BlockStore::UseHint use_hint) {
-  const bool hints = use_hint.next_use != NextUse::unknown;
-  const RequestNumber hint = hints ? locked->store.begin_hint(use_hint.next_use) : 0;
-  std::size_t touched = 0;
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    if (touched++ == kStepKeys) {
-      locked.yield();
-      touched = 1;
-    }
-    const SlotRef at(block->tier, block->slot);
-    const SlotPool& pool = locked->store.pool(at.tier());
-    if (at.slot() >= pool.end()) continue;
-    const SlotRecord& slot = pool[at.slot()];
-    const bool is_there =
-        slot.generation == block->generation && slot.life == SlotLife::committed && !slot.gone;
-    if (is_there) locked->store.touch(at);
-    if (is_there && hints) locked->store.hint_now(at, use_hint, hint);
-  }
 }
 
 // One match, from its first step to its last. Blocks that a step found stay in the result: they are
@@ -160,6 +135,27 @@ class Matching {
 };
 
 }  // namespace
+
+void touch_from_end(CacheLock& locked, std::span<const BlockHandle> blocks,
+                    BlockStore::UseHint use_hint) {
+  const bool hints = use_hint.next_use != NextUse::unknown;
+  const RequestNumber hint = hints ? locked->store.begin_hint(use_hint.next_use) : 0;
+  std::size_t touched = 0;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    if (touched++ == kStepKeys) {
+      locked.yield();
+      touched = 1;
+    }
+    const SlotRef at(block->tier, block->slot);
+    const SlotPool& pool = locked->store.pool(at.tier());
+    if (at.slot() >= pool.end()) continue;
+    const SlotRecord& slot = pool[at.slot()];
+    const bool is_there =
+        slot.generation == block->generation && slot.life == SlotLife::committed && !slot.gone;
+    if (is_there) locked->store.touch(at);
+    if (is_there && hints) locked->store.hint_now(at, use_hint, hint);
+  }
+}
 
 Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t> lease_ms,
                       MatchResult& out, const std::shared_ptr<LeaseQuota>& pins,
@@ -284,9 +280,7 @@ std::optional<BlockKey> Cache::parent(KeyView key) const {
   if (locked->dropped) return std::nullopt;
   const EntryNumber entry = locked->store.find(key, locked.now());
   if (entry == kNoEntry) return std::nullopt;
-  const EntryNumber parent = locked->store.entry(entry).parent;
-  if (parent == kNoEntry) return std::nullopt;
-  return locked->store.key(parent);
+  return locked->store.key_before(entry);
 }
 
 std::vector<bool> Cache::contains(std::span<const KeyView> keys) const {

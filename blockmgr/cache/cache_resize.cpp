@@ -163,7 +163,7 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
   // If a later step fails, shrinks the grown files again. Grown memory frees itself.
   const auto undo = [&](Error error) {
     if (const auto& disk = growths[index_of(Tier::disk)]; disk && disk->layout) {
-      static_cast<void>(resize_slot_file(core_.layout(Tier::disk), size_in(before, Tier::disk)));
+      static_cast<void>(resize_slot_file(core_.slots(Tier::disk), size_in(before, Tier::disk)));
     }
     return error;
   };
@@ -207,7 +207,7 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
   const std::uint32_t room = space.room();
   if (tier == Tier::disk) {
     if (num_blocks <= room) return growth;
-    auto longer = resize_slot_file(space.layout(), num_blocks);
+    auto longer = resize_slot_file(space.slots(), num_blocks);
     if (!longer) return std::move(longer).error();
     growth.layout.emplace(std::move(*longer));
     return growth;
@@ -285,7 +285,7 @@ void CacheChanging::take_settings(CacheLock& locked, const CacheConfig& wanted) 
 
 void CacheChanging::label_files(std::uint32_t num_blocks) {
   // The next start corrects files that say less than the cache's description.
-  const auto labelled = label_slot_file(core_.disk_files, core_.layout(Tier::disk), num_blocks);
+  const auto labelled = label_slot_file(core_.disk_files, core_.slots(Tier::disk), num_blocks);
   if (labelled) return;
   core_.services->log.warning("cannot write the number of slots into a slot file",
                               {{"cache", core_.config.name}, {"detail", labelled.error().detail}});
@@ -308,7 +308,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
     if (std::ranges::find(tiers, Tier::disk) != tiers.end()) {
       // Make the copies durable before the file is cut.
       CAIRN_TRY(checkpoint(core_));
-      CAIRN_TRY(label_slot_file(core_.disk_files, core_.layout(Tier::disk),
+      CAIRN_TRY(label_slot_file(core_.disk_files, core_.slots(Tier::disk),
                                 size_in(sizes.after, Tier::disk)));
       core_.options().failpoint("resize.labelled");
     }
@@ -372,7 +372,7 @@ void CacheChanging::trim(Tier tier) {
   const auto give_back = [&]() -> Result<> {
     if (tier != Tier::disk) return space.keep_below(limit);
     if (limit >= space.room()) return {};
-    auto shorter = resize_slot_file(space.layout(), limit);
+    auto shorter = resize_slot_file(space.slots(), limit);
     if (!shorter) return std::move(shorter).error();
     space.set_files(std::move(*shorter));
     core_.options().failpoint("resize.cut");

@@ -83,7 +83,7 @@ MissRatio Cache::miss_ratio(const MissRatioRequest& request) const {
     MissRatio::Advice advice{.tier = reaches[i].tier, .added_blocks = added};
     advice.hit_rate = share * std::max(0.0, then.policy - now.policy);
     advice.hits_per_s = advice.hit_rate * report.blocks_per_s;
-    advice.tokens_per_s = advice.hits_per_s * static_cast<double>(config.shape.page_size);
+    advice.tokens_per_s = advice.hits_per_s * static_cast<double>(config.tokens_per_key());
     result.advice.push_back(advice);
   }
   return result;

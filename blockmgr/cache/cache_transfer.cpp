@@ -65,7 +65,7 @@ class TransferStart {
   // Notes a key that needs no copy. In unified memory its bytes may still have left the device.
   void note_there(CacheLock& locked, EntryNumber entry) {
     const SlotNumber slot = locked->store.entry(entry).slots[index_of(terms_.to)];
-    if (slot == kNoSlot || core_->layout(terms_.to).storage_kind() != StorageKind::unified) return;
+    if (slot == kNoSlot || core_->slots(terms_.to).storage_kind() != StorageKind::unified) return;
     there_.push_back(slot);
   }
 
@@ -76,7 +76,7 @@ class TransferStart {
     there_.erase(std::unique(there_.begin(), there_.end()), there_.end());
     TransferJob job;
     job.operation = JobOperation::prefetch;
-    job.source = job.destination = &core_->layout(terms_.to);
+    job.source = job.destination = &core_->slots(terms_.to);
     job.priority = terms_.priority;
     for (const SlotNumber slot : there_) job.pairs.push_back({slot, slot});
     core_->submit(

@@ -88,6 +88,20 @@ std::vector<std::optional<BlockKey>> Ingest::followed() const {
   return parents;
 }
 
+std::vector<std::uint32_t> Ingest::group_counts() const {
+  std::vector<std::uint32_t> counts;
+  if (core_->config.kv_groups.empty()) return counts;
+  KvGroupNumber last = 0;
+  for (const std::size_t i : absent_) {
+    const KvGroupNumber group = items_[i].block.key.kv_group();
+    CAIRN_ASSERT(group >= last, "a block would get the slot of another group");
+    last = group;
+    if (counts.size() <= group) counts.resize(group + std::size_t{1});
+    ++counts[group];
+  }
+  return counts;
+}
+
 void Ingest::allocate(const Slots& slots, Done<> ended) {
   absent_.clear();
   for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -95,6 +109,7 @@ void Ingest::allocate(const Slots& slots, Done<> ended) {
   }
   const std::vector<std::optional<BlockKey>> parents = followed();
   cache_->allocate({.count = static_cast<std::uint32_t>(absent_.size()),
+                    .group_counts = group_counts(),
                     .tier = slots.tier,
                     .lease_ms = core_->options().max_lease_ms,
                     .priority = slots.priority,
@@ -191,7 +206,7 @@ bool Ingest::copied(std::span<const std::size_t> items) {
       item.error = Error{ErrorCode::lease_expired, "the lease ended during the copy"};
     }
     if (!item.error) {
-      const auto all = piece_range(core_->config.shape, std::nullopt);
+      const auto all = piece_range(core_->shape(item.block.handle.kv_group), std::nullopt);
       locked->writes.begin(at, all.count).set_written(all);
       item.state = State::filled;
     }

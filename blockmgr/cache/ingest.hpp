@@ -82,8 +82,9 @@ class Ingest {
   // Holds the blocks that other callers committed first. A block that is gone again gets an error.
   void hold_duplicates();
 
-  // Allocates slots for the absent items. Evicts the parents of these blocks only if it can evict
-  // nothing else. Blocks that no match would reach evict only few others
+  // Allocates slots for the absent items. In a cache of several KV groups, items of one group must
+  // follow each other in the order of the groups. Evicts the parents of these blocks only if it can
+  // evict nothing else. Blocks that no match would reach evict only few others
   // (AllocateRequest::follows).
   enum class Room : std::uint8_t {
     all,         // all or none
@@ -128,6 +129,7 @@ class Ingest {
 
  private:
   std::vector<std::optional<BlockKey>> followed() const;
+  std::vector<std::uint32_t> group_counts() const;
   Result<> allocated(Result<Allocation> allocation);
   Result<> pin_all();
   void committed(std::span<const std::size_t> items,

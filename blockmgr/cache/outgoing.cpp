@@ -34,7 +34,7 @@ Result<> Outgoing::pin(std::span<const KeyView> keys, Tier to, const Wants& want
     const Entry& entry = locked->store.entry(number);
     if (wants) {
       Source present{.key = i, .metadata = locked->store.metadata(number)};
-      if (entry.parent != kNoEntry) present.parent = locked->store.key(entry.parent);
+      present.parent = locked->store.key_before(number);
       if (!wants(present)) continue;
     }
     const auto source = best_source(entry, to);

@@ -208,6 +208,11 @@ Result<TransferId> Group::share(CollectiveRequest request) {
     return Error{ErrorCode::queue_full,
                  std::to_string(queue_.size()) + " operations wait in group " + info_.name};
   }
+  if (request.cache && !request.cache->config().kv_groups.empty()) {
+    return Error{ErrorCode::impossible, "cache " + request.cache->config().name +
+                                            " has several KV groups; a group of servers exchanges "
+                                            "blocks of caches with one"};
+  }
   auto id = parts_.transfers.open({.blocks_total = request.keys.size()});
   if (!id) return id;
   queue_.push_back({.id = *id, .request = std::move(request)});

@@ -8,13 +8,16 @@ namespace cairn {
 
 SlotHeader header_of(CacheLock& locked, SlotRef at, const NewBlock& block) {
   const SlotRecord& slot = locked->store.record(at);
+  // The parent of another group follows from the key.
+  const bool has_parent = block.parent && block.parent->kv_group == block.key.kv_group;
   return {
-      .block = {.key = std::string(KeyView(block.key).as_text()),
-                .parent = block.parent ? std::string(KeyView(*block.parent).as_text()) : "",
+      .block = {.key = std::string(block.key.as_text()),
+                .parent = has_parent ? std::string(block.parent->as_text()) : "",
                 .metadata = block.metadata,
                 .expires_at_unix_ms = block.expires_at ? locked.unix_ms_at(*block.expires_at) : 0,
                 .epoch = block.epoch,
-                .priority = slot.priority},
+                .priority = slot.priority,
+                .kv_group = block.key.kv_group},
       .place = {.generation = slot.generation, .stamp = slot.last_use.value}};
 }
 

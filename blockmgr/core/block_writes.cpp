@@ -7,10 +7,6 @@
 
 namespace cairn {
 
-bool KeyOrder::operator()(const BlockKey& a, const BlockKey& b) const {
-  return std::ranges::lexicographical_compare(a.view().bytes(), b.view().bytes());
-}
-
 PieceProgress* BlockWrites::find(SlotRef at) {
   if (progress_.empty()) return nullptr;
   const auto found = progress_.find(at.bits());

@@ -12,10 +12,6 @@
 
 namespace cairn {
 
-struct KeyOrder {
-  bool operator()(const BlockKey& a, const BlockKey& b) const;
-};
-
 // Tracks which pieces of uncommitted blocks are written, and which keys commits have taken. Part of
 // a cache's state, under its lock.
 class BlockWrites {
@@ -41,7 +37,7 @@ class BlockWrites {
     const void* owner = nullptr;
     std::vector<UniqueFunction<void()>> waiting;
   };
-  std::map<BlockKey, Taken, KeyOrder> taken_;
+  std::map<BlockKey, Taken> taken_;
 };
 
 }  // namespace cairn

@@ -1,5 +1,6 @@
 #include "blockmgr/core/cache_core.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "base/hex.hpp"
@@ -8,6 +9,31 @@
 
 namespace cairn {
 namespace {
+
+std::vector<LayoutConfig> shapes_of(const CacheConfig& config) {
+  std::vector<LayoutConfig> shapes;
+  for (std::size_t i = 0; i < config.kv_group_count(); ++i) {
+    shapes.push_back(config.shape_of(static_cast<KvGroupNumber>(i)));
+  }
+  return shapes;
+}
+
+// A block of a window or a state serves a match that ends at its key, so it depends on the full
+// block of that key.
+void set_parents(const CacheConfig& config, BlockStore::Options& options) {
+  using Parent = BlockStore::Options::Parent;
+  const auto& groups = config.kv_groups;
+  const auto full = std::ranges::find(groups, KvGroupKind::full, &KvGroupConfig::kind);
+  // A key inside a larger full block has no full block of its own.
+  const bool each_key = full != groups.end() && full->shape.page_size == config.block_tokens;
+  if (each_key) options.full_group = static_cast<KvGroupNumber>(full - groups.begin());
+  for (const KvGroupConfig& group : groups) {
+    options.block_bytes.push_back(block_bytes(group.shape));
+    options.parents.push_back(group.kind == KvGroupKind::full ? Parent::chained
+                              : each_key                      ? Parent::full_block
+                                                              : Parent::none);
+  }
+}
 
 BlockStore::Options store_options(CacheServices& services, const CacheCore::Parts& parts) {
   BlockStore::Options options{.offload_on_evict = parts.config.offload == OffloadMode::on_evict,
@@ -18,6 +44,7 @@ BlockStore::Options store_options(CacheServices& services, const CacheCore::Part
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     if (parts.config.tiers[i]) options.capacities[i] = parts.config.tiers[i]->num_blocks;
   }
+  set_parents(parts.config, options);
   return options;
 }
 
@@ -32,8 +59,10 @@ std::array<std::unique_ptr<TierSpace>, kNumTiers> make_spaces(CacheServices& ser
     // The owner of imported memory populates it.
     const bool populated = tier == Tier::pinned && services.options.populate_threads > 0 &&
                            !parts.config.tiers[index_of(tier)]->import;
-    spaces[index_of(tier)] = std::make_unique<TierSpace>(std::move(*layout), std::move(prepared),
-                                                         populated ? &services.populator : nullptr);
+    spaces[index_of(tier)] = std::make_unique<TierSpace>(
+        std::move(*layout),
+        parts.config.kv_groups.empty() ? std::vector<LayoutConfig>() : shapes_of(parts.config),
+        std::move(prepared), populated ? &services.populator : nullptr);
   }
   return spaces;
 }
@@ -41,7 +70,7 @@ std::array<std::unique_ptr<TierSpace>, kNumTiers> make_spaces(CacheServices& ser
 RecordedCache recorded(const CacheServices& services, const CacheConfig& config) {
   RequestRecord* const record = services.record.get();
   if (record == nullptr) return {};
-  const auto page_size = static_cast<std::uint32_t>(config.shape.page_size);
+  const auto page_size = static_cast<std::uint32_t>(config.tokens_per_key());
   return {.record = record, .source = record->open(config.name, page_size)};
 }
 
@@ -81,7 +110,7 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       slot_checksums(std::move(parts.slot_checksums)),
       disk_files(std::move(parts.disk_files)),
       journal(std::move(parts.journal)),
-      staging(services->runtime, services->staging, parts.config.shape),
+      staging(services->runtime, services->staging, shapes_of(parts.config)),
       settings(parts.config),
       reuse({.eviction = config.eviction, .capacity_blocks = different_blocks(config)},
             recorded(*services, config)),
@@ -94,6 +123,12 @@ Result<> CacheCore::check_tier(Tier tier) const {
   if (spaces[index_of(tier)]) return {};
   return Error{ErrorCode::unknown_tier,
                "cache " + config.name + " has no tier " + std::string(to_string(tier))};
+}
+
+Result<> CacheCore::check_kv_group(KvGroupNumber kv_group) const {
+  if (kv_group < config.kv_group_count()) return {};
+  return Error{ErrorCode::unknown_kv_group,
+               "cache " + config.name + " has no KV group " + std::to_string(kv_group)};
 }
 
 Result<> CacheCore::check_metadata(std::size_t size_bytes) const {

@@ -107,8 +107,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::shared_ptr<CacheServices> services;
   const CacheConfig config;  // as created; see `settings`
   const std::uint32_t number;
-  const std::uint64_t memory_id;  // random: unique across caches and restarts
-  const std::uint64_t block_bytes;
+  const std::uint64_t memory_id;                 // random: unique across caches and restarts
+  const std::uint64_t block_bytes;               // of the largest block
   const std::vector<MemoryQuotaShare> imported;  // of the tiers in engines' memory
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
   const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier
@@ -121,11 +121,18 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   Mutex checkpointing;  // one checkpoint at a time; lock it before mutex_
   ReuseWatch reuse;
 
-  const BlockLayout& layout(Tier tier) const { return spaces[index_of(tier)]->layout(); }
+  // The tier's slots, each of the size of the largest block.
+  const BlockLayout& slots(Tier tier) const { return spaces[index_of(tier)]->slots(); }
+  // The same slots as blocks of a KV group.
+  const BlockLayout& layout(Tier tier, KvGroupNumber kv_group) const {
+    return spaces[index_of(tier)]->layout(kv_group);
+  }
+  const LayoutConfig& shape(KvGroupNumber kv_group) const { return config.shape_of(kv_group); }
   const BlockManagerOptions& options() const { return services->options; }
 
   // --- errors that many methods share; call without the lock
   Result<> check_tier(Tier tier) const;                   // unknown_tier
+  Result<> check_kv_group(KvGroupNumber kv_group) const;  // unknown_kv_group
   Result<> check_metadata(std::size_t size_bytes) const;  // body_too_large
   Result<> check_count(std::size_t keys) const;           // out_of_range
   // no_capacity if `more` blocks would exceed it; null: no quota.

@@ -291,6 +291,9 @@ Result<SlotRef> Leases::named(CacheLock& locked, const BlockHandle& handle) {
   if (slot.generation != handle.generation || slot.life == SlotLife::free) {
     return stale(handle, slot);
   }
+  if (locked->store.kv_group(at) != handle.kv_group) {
+    return Error{ErrorCode::unknown_slot, name_of(handle) + " holds a block of another KV group"};
+  }
   return at;
 }
 

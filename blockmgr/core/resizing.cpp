@@ -74,7 +74,10 @@ void Resizing::relocate_some(CacheLock& locked, Tier tier) {
     if (slot.life != SlotLife::committed || slot.gone || slot.pins != slot.leases) continue;
     locked->store.pin_in_place(from);
     const SlotRef to = locked->store.take(tier, slot.priority);
-    Relocated item{.from = from, .to = to, .generation = slot.generation};
+    Relocated item{.from = from,
+                   .to = to,
+                   .kv_group = locked->store.kv_group(from),
+                   .generation = slot.generation};
     if (tier == Tier::disk)
       item.header = header_of_copy(locked, {.source = from, .destination = to});
     items->push_back(std::move(item));
@@ -92,7 +95,7 @@ void Resizing::relocate_some(CacheLock& locked, Tier tier) {
 
 void Resizing::copy_in_memory(CacheCore& core, Tier tier, const Relocations& items) {
   TransferJob job;
-  job.source = job.destination = &core.layout(tier);
+  job.source = job.destination = &core.slots(tier);
   job.urgency = Urgency::background;
   for (const Relocated& item : *items) job.pairs.push_back({item.from.slot(), item.to.slot()});
   core.submit(std::move(job),
@@ -129,34 +132,34 @@ void Resizing::copy_on_disk(CacheCore& core, const Relocations& items) {
       item.error = std::move(error);
       if (--*left == 0) copies_ended(*self, Tier::disk, items);
     };
-    core.staging.acquire(
-        [self = core.shared_from_this(), &item, ended](Result<CanonicalStaging::Block> block) {
-          if (!block) return ended(block.error());
-          auto held = std::make_shared<CanonicalStaging::Block>(std::move(*block));
-          TransferJob read;
-          read.source = &self->layout(Tier::disk);
-          read.destination = &held->layout();
-          read.urgency = Urgency::background;
-          read.pairs.push_back({item.from.slot(), 0});
-          self->submit(std::move(read),
-                       [self, &item, ended, held](const JobOutcome& outcome) {
-                         if (auto error = error_of(outcome)) {
-                           item.unreadable = accuses_source(Tier::disk, error->code);
-                           return ended(std::move(error));
-                         }
-                         TransferJob write;
-                         write.source = &held->layout();
-                         write.destination = &self->layout(Tier::disk);
-                         write.urgency = Urgency::background;
-                         write.pairs.push_back({0, item.to.slot()});
-                         write.headers.push_back(item.header);
-                         self->submit(
-                             std::move(write),
-                             [ended, held](const JobOutcome& written) { ended(error_of(written)); },
-                             {});
-                       },
-                       {});
-        });
+    core.staging.acquire(item.kv_group, [self = core.shared_from_this(), &item,
+                                         ended](Result<CanonicalStaging::Block> block) {
+      if (!block) return ended(block.error());
+      auto held = std::make_shared<CanonicalStaging::Block>(std::move(*block));
+      TransferJob read;
+      read.source = &self->layout(Tier::disk, item.kv_group);
+      read.destination = &held->layout();
+      read.urgency = Urgency::background;
+      read.pairs.push_back({item.from.slot(), 0});
+      self->submit(std::move(read),
+                   [self, &item, ended, held](const JobOutcome& outcome) {
+                     if (auto error = error_of(outcome)) {
+                       item.unreadable = accuses_source(Tier::disk, error->code);
+                       return ended(std::move(error));
+                     }
+                     TransferJob write;
+                     write.source = &held->layout();
+                     write.destination = &self->layout(Tier::disk, item.kv_group);
+                     write.urgency = Urgency::background;
+                     write.pairs.push_back({0, item.to.slot()});
+                     write.headers.push_back(item.header);
+                     self->submit(
+                         std::move(write),
+                         [ended, held](const JobOutcome& written) { ended(error_of(written)); },
+                         {});
+                   },
+                   {});
+    });
   }
 }
 

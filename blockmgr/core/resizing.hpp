@@ -47,6 +47,7 @@ class Resizing {
   struct Relocated {
     SlotRef from;
     SlotRef to;
+    KvGroupNumber kv_group = 0;
     std::uint64_t generation = 0;  // of `from`
     SlotHeader header = {};        // of `to`, on disk
     std::optional<Error> error = {};

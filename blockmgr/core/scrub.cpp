@@ -26,8 +26,11 @@ std::vector<Scrub::Slot> Scrub::take(CacheLock& locked) {
     const SlotRef at(Tier::disk, next_);
     const SlotRecord& slot = locked->store.record(at);
     if (slot.life == SlotLife::committed && !slot.gone) {
+      const KvGroupNumber kv_group = locked->store.kv_group(at);
+      // A job reads blocks of one shape.
+      if (!slots.empty() && slots.front().kv_group != kv_group) break;
       if (!core.services->disk_scrubs.take(core.block_bytes, locked.now())) break;
-      slots.push_back({at, slot.generation});
+      slots.push_back({at, slot.generation, kv_group});
     }
     if (++next_ >= core.slot_checksums->num_slots()) {
       next_ = 0;
@@ -51,7 +54,7 @@ void Scrub::begin(CacheLock& locked) {
   under_way_ = true;
   locked.after([self = locked.core().shared_from_this(), slots = std::move(slots)]() mutable {
     TransferJob job;
-    job.source = job.destination = &self->layout(Tier::disk);
+    job.source = job.destination = &self->layout(Tier::disk, slots.front().kv_group);
     job.operation = JobOperation::check;
     // After all other work.
     job.urgency = Urgency::background;
@@ -78,7 +81,7 @@ void Scrub::ended(CacheLock& locked, const std::vector<Slot>& slots, const JobOu
   stats_.blocks += read;
   stats_.bytes += read * core.block_bytes;
   for (const BlockFailure& failure : outcome.failures) {
-    const auto& [at, generation] = slots[failure.index];
+    const auto& [at, generation, kv_group] = slots[failure.index];
     const SlotRecord& slot = locked->store.record(at);
     const bool same =
         slot.generation == generation && slot.life == SlotLife::committed && !slot.gone;

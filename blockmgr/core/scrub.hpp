@@ -25,6 +25,7 @@ class Scrub {
   struct Slot {
     SlotRef at;
     std::uint64_t generation = 0;
+    KvGroupNumber kv_group = 0;
   };
   void begin(CacheLock& locked);
   std::vector<Slot> take(CacheLock& locked);

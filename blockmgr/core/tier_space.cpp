@@ -52,11 +52,11 @@ std::vector<PagePopulator::Bytes> pages_besides(const BlockLayout& layout,
 
 }  // namespace
 
-TierSpace::TierSpace(BlockLayout layout, std::vector<PreparedMemory> prepared,
-                     PagePopulator* populator)
-    : populator_(populator) {
+TierSpace::TierSpace(BlockLayout layout, std::vector<LayoutConfig> shapes,
+                     std::vector<PreparedMemory> prepared, PagePopulator* populator)
+    : shapes_(std::move(shapes)), populator_(populator) {
   parts_.push_back({std::make_unique<BlockLayout>(std::move(layout)), std::move(prepared)});
-  current_ = parts_.front().layout.get();
+  join_parts();
   populate(parts_.front(), {});
 }
 
@@ -77,16 +77,25 @@ std::optional<std::uint64_t> TierSpace::populated_bytes() const {
   return populated;
 }
 
-void TierSpace::publish(std::unique_ptr<const BlockLayout> layout) {
-  kept_.push_back(std::move(layout));
-  current_.store(kept_.back().get(), std::memory_order_release);
+void TierSpace::publish(std::unique_ptr<const BlockLayout> slots) {
+  kept_.push_back(std::move(slots));
+  publish(*kept_.back());
+}
+
+void TierSpace::publish(const BlockLayout& slots) {
+  const BlockLayout* by_group = &slots;
+  if (!shapes_.empty()) {
+    auto layouts = std::make_unique<std::vector<BlockLayout>>();
+    for (const LayoutConfig& shape : shapes_) layouts->push_back(slots.with_shape(shape));
+    kept_by_group_.push_back(std::move(layouts));
+    by_group = kept_by_group_.back()->data();
+  }
+  slots_.store(&slots, std::memory_order_release);
+  current_.store(by_group, std::memory_order_release);
 }
 
 void TierSpace::join_parts() {
-  if (in_one_part()) {
-    current_.store(parts_.front().layout.get(), std::memory_order_release);
-    return;
-  }
+  if (in_one_part()) return publish(*parts_.front().layout);
   std::vector<const BlockLayout*> layouts;
   for (const Part& part : parts_) layouts.push_back(part.layout.get());
   publish(std::make_unique<const BlockLayout>(BlockLayout::joined(layouts)));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "blockmgr/index/types.hpp"
 #include "layouts/block_layout.hpp"
 #include "memory/host/page_populator.hpp"
 #include "transport/io/disk_io.hpp"
@@ -15,24 +16,31 @@ namespace cairn {
 
 // The memory or files that hold a tier's slots. They may grow and shrink in use: a slot stays where
 // it is while there is room for it. Added memory is a separate part, whose blocks come after the
-// others'.
+// others'. In a cache of several KV groups, any slot holds a block of any group.
 //
-// Any thread may call layout() at any time. The result stays valid: a job that began with it
-// finishes with it. For the rest, one thread at a time.
+// Any thread may call slots() and layout() at any time. The result stays valid: a job that began
+// with it finishes with it. For the rest, one thread at a time.
 class TierSpace {
  public:
   // A tier has at most this many parts; each growth adds one. Engines register each part's memory
   // with the kernel, which allows 16,384 per ring.
   static constexpr std::size_t kMaxParts = 64;
 
-  // If not null, `populator` allocates the pages of the memory; it must outlive this object.
-  TierSpace(BlockLayout layout, std::vector<PreparedMemory> prepared, PagePopulator* populator);
+  // `shapes`: of the blocks of each KV group; empty if there is one group. If not null, `populator`
+  // allocates the pages of the memory; it must outlive this object.
+  TierSpace(BlockLayout layout, std::vector<LayoutConfig> shapes,
+            std::vector<PreparedMemory> prepared, PagePopulator* populator);
   TierSpace(const TierSpace&) = delete;
   TierSpace& operator=(const TierSpace&) = delete;
 
-  const BlockLayout& layout() const { return *current_.load(std::memory_order_acquire); }
+  // The slots, each of the size of the largest block.
+  const BlockLayout& slots() const { return *slots_.load(std::memory_order_acquire); }
+  // The slots, as blocks of that group.
+  const BlockLayout& layout(KvGroupNumber kv_group = 0) const {
+    return current_.load(std::memory_order_acquire)[kv_group];
+  }
   // The number of slots that fit.
-  std::uint32_t room() const { return static_cast<std::uint32_t>(layout().config().num_blocks); }
+  std::uint32_t room() const { return static_cast<std::uint32_t>(slots().config().num_blocks); }
   bool in_one_part() const { return parts_.size() == 1; }
   // Layouts kept for jobs that began with them.
   std::size_t kept() const { return kept_.size(); }
@@ -57,14 +65,18 @@ class TierSpace {
     std::unique_ptr<PagePopulator::Task> pages = {};  // likewise
   };
   void populate(Part& part, const std::vector<RegionView::Part>& besides);
-  void publish(std::unique_ptr<const BlockLayout> layout);
+  void publish(std::unique_ptr<const BlockLayout> slots);
+  void publish(const BlockLayout& slots);
   void join_parts();
 
+  const std::vector<LayoutConfig> shapes_;
   PagePopulator* const populator_;
   std::vector<Part> parts_;
   mutable Mutex reading_pages_;  // for changes of parts_, which populated_bytes() reads
   std::vector<std::unique_ptr<const BlockLayout>> kept_;
-  std::atomic<const BlockLayout*> current_;
+  std::vector<std::unique_ptr<const std::vector<BlockLayout>>> kept_by_group_;
+  std::atomic<const BlockLayout*> slots_;
+  std::atomic<const BlockLayout*> current_;  // the first of one per group
 };
 
 }  // namespace cairn

@@ -45,9 +45,13 @@ void Transfers::submit_next(CacheLock& locked, const Batch& batch) {
   if (batch->cancelled) return;  // the rest is being given up
   while (batch->jobs < kJobsAtOnce && batch->next < batch->items.size()) {
     Items items{.first = batch->next, .count = 1, .priority = batch->urgency()};
-    const Tier from = batch->items[items.first].source.tier();
+    const SlotRef first = batch->items[items.first].source;
+    items.kv_group = locked->store.kv_group(first);
+    const auto goes_along = [&](SlotRef source) {
+      return source.tier() == first.tier() && locked->store.kv_group(source) == items.kv_group;
+    };
     while (items.count < most && items.first + items.count < batch->items.size() &&
-           batch->items[items.first + items.count].source.tier() == from) {
+           goes_along(batch->items[items.first + items.count].source)) {
       ++items.count;
     }
     batch->next += items.count;
@@ -96,8 +100,8 @@ void Transfers::submit_items(CacheCore& core, const Batch& batch, Items items) {
   if (batch->to == Tier::disk) {
     job.headers = headers_of(core, std::span(batch->items).subspan(items.first, items.count));
   }
-  job.source = &core.layout(from);
-  job.destination = &core.layout(batch->to);
+  job.source = &core.layout(from, items.kv_group);
+  job.destination = &core.layout(batch->to, items.kv_group);
   job.urgency = who_waits_for(*batch);
   job.priority = items.priority;
   job.source_goes = batch->purpose == TransferBatch::Purpose::offload || batch->drop_source;
@@ -165,8 +169,9 @@ void Transfers::items_ended(CacheLock& locked, const Batch& batch, Items items,
     notify_followers(locked, *batch, index, error, again);
   }
   if (batch->transfer) {
-    locked.services().transfers.add(*batch->transfer,
-                                    {.blocks = came, .bytes = came * locked.core().block_bytes});
+    locked.services().transfers.add(
+        *batch->transfer,
+        {.blocks = came, .bytes = came * block_bytes(locked.core().shape(items.kv_group))});
   }
   locked.serve_again();  // a leaving block may stay, and a request may have counted on it
   --batch->jobs;
@@ -191,7 +196,7 @@ bool Transfers::arrived(CacheLock& locked, TransferBatch& batch, std::size_t ind
   Route& route = route_of(batch, item.source.tier());
   --route.in_flight_blocks;
   ++route.blocks[static_cast<std::size_t>(TransferOutcome::done)];
-  route.bytes += locked.core().block_bytes;
+  route.bytes += block_bytes(locked.core().shape(locked->store.kv_group(item.source)));
 
   SlotRecord& source = locked->store.record(item.source);
   const bool vanished = source.gone;

@@ -94,6 +94,7 @@ class Transfers {
     std::size_t first = 0;
     std::size_t count = 0;
     std::int32_t priority = 0;
+    KvGroupNumber kv_group = 0;  // of all its blocks
   };
   // transfers.cpp
   Route& route_of(const TransferBatch& batch, Tier from) {

@@ -36,10 +36,12 @@ void end_following(TransferBatch& leader, const TransferBatch& follower) {
 void Transfers::group_by_source(TransferBatch& batch) {
   std::vector<std::size_t> order(batch.items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  // Within each tier, in the order of the keys.
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return batch.items[a].source.tier() < batch.items[b].source.tier();
-  });
+  // Within each tier and KV group, in the order of the keys.
+  const auto kind_of = [&](std::size_t i) {
+    return std::pair(batch.items[i].source.tier(), batch.keys[i].kv_group());
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return kind_of(a) < kind_of(b); });
   std::vector<TransferBatch::Item> items;
   std::vector<BlockKey> keys;
   for (std::size_t i : order) {

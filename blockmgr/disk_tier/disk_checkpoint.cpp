@@ -77,7 +77,7 @@ Result<> checkpoint(CacheCore& core) {
     keep_learnt(core);
     core.options().failpoint("checkpoint.written");
     // After a power cut, every block in the checkpoint must be on disk. So flush the blocks first.
-    CAIRN_TRY(flush_slot_file(core.services->scheduler.disk(), core.layout(Tier::disk)));
+    CAIRN_TRY(flush_slot_file(core.services->scheduler.disk(), core.slots(Tier::disk)));
     return journal->finish_checkpoint();
   };
   Result<> written = write_all();

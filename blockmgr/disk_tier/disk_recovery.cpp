@@ -30,6 +30,11 @@ JournalEntry entry_of(const SlotHeader& header) {
                     .slot = static_cast<std::uint32_t>(header.place.slot)}};
 }
 
+// A key in its KV group: what one slot of a tier holds.
+std::pair<std::uint8_t, std::string_view> name_of(const JournalEntry& entry) {
+  return {entry.block.kv_group, entry.block.key};
+}
+
 // The index or a header claims that this slot holds a key or, if the key is empty, is free.
 struct Claim {
   JournalEntry entry;
@@ -54,7 +59,7 @@ std::vector<Claim> joined(const std::vector<JournalEntry>& entries, const Header
     } else if (Claim& noted = claims[at->second];
                header.place.generation > noted.entry.place.generation) {
       noted = claim;
-    } else if (noted.entry.block.key == claim.entry.block.key) {
+    } else if (name_of(noted.entry) == name_of(claim.entry)) {
       // A block's last use may have been set back to long before it was written.
       noted.stamp = std::max(noted.stamp, claim.stamp);
     }
@@ -67,7 +72,7 @@ std::vector<Claim> joined(const std::vector<JournalEntry>& entries, const Header
 Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
                           Recovery& recovery) {
   std::ranges::sort(claims, {}, [](const Claim& claim) {
-    return std::tuple(claim.entry.block.key, claim.stamp, claim.entry.place.slot);
+    return std::tuple(name_of(claim.entry), claim.stamp, claim.entry.place.slot);
   });
   // Range of slots of one key that are still candidates, tried from the end.
   struct Rivals {
@@ -76,8 +81,9 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
   };
   std::vector<Rivals> open;
   for (std::size_t first = 0, next = 0; first < claims.size(); first = next) {
-    while (next < claims.size() && claims[next].entry.block.key == claims[first].entry.block.key)
+    while (next < claims.size() && name_of(claims[next].entry) == name_of(claims[first].entry)) {
       ++next;
+    }
     if (next - first > 1 && !claims[first].entry.block.key.empty())
       open.push_back({first, next - 1});
   }
@@ -86,7 +92,9 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
     std::vector<ClaimedBlock> asked;
     for (const Rivals& rivals : open) {
       const JournalEntry& last = claims[rivals.last].entry;
-      asked.push_back({.slot = last.place.slot, .data_checksum = last.block.data_checksum});
+      asked.push_back({.slot = last.place.slot,
+                       .data_bytes = last.block.data_bytes,
+                       .data_checksum = last.block.data_checksum});
     }
     auto whole = are_whole(tier, asked);
     if (!whole) return std::move(whole).error();
@@ -108,7 +116,7 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
 }
 
 bool is_of(const SlotHeader& header, const JournalEntry& entry) {
-  return header.block.key == entry.block.key &&
+  return header.block.key == entry.block.key && header.block.kv_group == entry.block.kv_group &&
          header.block.data_checksum == entry.block.data_checksum &&
          header.place.generation <= entry.place.generation;
 }
@@ -156,9 +164,10 @@ std::vector<bool> find_superseded(const std::vector<JournalEntry>& entries) {
   std::vector<Named> by_key;
   by_key.reserve(entries.size());
   for (std::uint32_t i = 0; i < entries.size(); ++i) {
-    by_key.push_back({hash_bytes(std::as_bytes(std::span(entries[i].block.key)), 0), i});
+    const BlockRecordView& block = entries[i].block;
+    by_key.push_back({hash_bytes(std::as_bytes(std::span(block.key)), block.kv_group), i});
   }
-  const auto key_of = [&](const Named& named) { return entries[named.number].block.key; };
+  const auto key_of = [&](const Named& named) { return name_of(entries[named.number]); };
   std::ranges::sort(by_key, [&](const Named& a, const Named& b) {
     if (a.hash != b.hash) return a.hash < b.hash;
     if (key_of(a) != key_of(b)) return key_of(a) < key_of(b);
@@ -183,6 +192,15 @@ void note_mended(Recovery& recovery, const Result<std::uint64_t>& mended) {
 
 }  // namespace
 
+namespace {
+
+bool is_of_a_group(const CacheCore& core, const JournalEntry& entry) {
+  return entry.block.kv_group < core.config.kv_group_count() &&
+         entry.block.data_bytes == block_bytes(core.shape(entry.block.kv_group));
+}
+
+}  // namespace
+
 Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
                         std::uint64_t generation_gap) {
   Recovery result;
@@ -197,13 +215,15 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
     if (i % kFetchedAtOnce == 0) {
       std::array<KeyView, kFetchedAtOnce> ahead;
       const std::size_t count = std::min(kFetchedAtOnce, entries.size() - i);
-      for (std::size_t j = 0; j < count; ++j) ahead[j] = KeyView::of_text(entries[i + j].block.key);
+      for (std::size_t j = 0; j < count; ++j) {
+        ahead[j] = KeyView::of_text(entries[i + j].block.key, entries[i + j].block.kv_group);
+      }
       locked->store.prefetch(std::span(ahead).first(count));
     }
     const JournalEntry& entry = entries[i];
     const SlotRef at(Tier::disk, entry.place.slot);
     locked->store.raise_generation(at, entry.place.generation + generation_gap);
-    if (entry.block.key.empty()) continue;
+    if (entry.block.key.empty() || !is_of_a_group(core, entry)) continue;
     if (superseded[i]) {
       ++result.stale;
       continue;
@@ -220,10 +240,12 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
                                       ? static_cast<NextUse>(entry.place.hinted)
                                       : NextUse::unknown,
                         .history = entry.place.history,
-                        .block = {.key = KeyView::of_text(entry.block.key),
+                        .block = {.key = KeyView::of_text(entry.block.key, entry.block.kv_group),
                                   .metadata = std::string(entry.block.metadata),
                                   .epoch = entry.block.epoch}};
-    if (!entry.block.parent.empty()) block.block.parent = KeyView::of_text(entry.block.parent);
+    if (!entry.block.parent.empty()) {
+      block.block.parent = KeyView::of_text(entry.block.parent, entry.block.kv_group);
+    }
     if (entry.block.expires_at_unix_ms != 0) {
       block.block.expires_at =
           locked.now() +
@@ -241,7 +263,7 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   if (!found) return std::move(found).error();
   // A raise by this run is not logged either, so the next run raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
-  const DiskTierSlots tier{start.disk, core.layout(Tier::disk), *core.slot_checksums};
+  const DiskTierSlots tier{start.disk, core.slots(Tier::disk), *core.slot_checksums};
   std::vector<std::string> damaged_indexes = std::move(found->damage);
   if (found->complete && found->torn == 0) {
     // If the disk fails now, the blocks that the index knows are restored all the same.

@@ -64,6 +64,7 @@ std::uint32_t slots_there(const CacheConfig& config,
   for (const auto& file : files) {
     const auto found = find_slot_file_label(file);
     if (!found || !*found || (*found)->label.owner != config.name) continue;
+    if ((*found)->label.shapes_hash != shapes_hash(config)) continue;
     LayoutConfig shape = (*found)->label.shape;
     const std::uint64_t num_slots = std::exchange(shape.num_blocks, wanted.num_blocks);
     shape.alignment = wanted.alignment;  // a label does not store it
@@ -85,6 +86,7 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
   SlotFileOptions slots{.paths = files,
                         .owner = config.name,
                         .shape = tier_shape(config, Tier::disk),
+                        .shapes_hash = shapes_hash(config),
                         .replace_other_shape = options.replace_other_shape,
                         .direct = options.direct,
                         .check_every_read = options.checksums};

@@ -20,7 +20,7 @@ EngineCopy::~EngineCopy() = default;
 Result<> EngineCopy::check() const {
   CAIRN_TRY(core_->check_count(keys_.size()));
   const EngineMemoryConfig& memory = memory_->config();
-  if (!same_shape(core_->config.shape, memory.shape)) {
+  if (!same_shape(core_->shape(kv_group()), memory.shape)) {
     return Error{ErrorCode::impossible, "the blocks of agent " + memory.name +
                                             " have another shape than those of cache " +
                                             core_->config.name};
@@ -92,7 +92,7 @@ void EngineCopy::finish(End end) {
     parts_.clear();
   }
   use_.end();
-  const std::uint64_t bytes = end.copied_blocks * core_->block_bytes;
+  const std::uint64_t bytes = end.copied_blocks * block_bytes(core_->shape(kv_group()));
   counts_.done_blocks += end.done_blocks;
   counts_.failed_blocks += end.failures.size();
   counts_.bytes += bytes;
@@ -104,7 +104,7 @@ void EngineCopy::finish(End end) {
   if (state == TransferState::failed) {
     for (auto& failure : end.failures) transfers().add(id(), std::move(failure));
   }
-  if (state == TransferState::done) progressed(core_->config.shape.num_layers);
+  if (state == TransferState::done) progressed(core_->shape(kv_group()).num_layers);
   transfers().add(id(), TransferTable::Arrived{.blocks = end.done_blocks, .bytes = bytes});
   transfers().end(id(), state);
 }

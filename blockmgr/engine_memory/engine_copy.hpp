@@ -71,6 +71,8 @@ class EngineCopy {
   };
   void finish(End end);
   TransferTable& transfers() const { return core_->services->transfers; }
+  // Of all keys: an agent's blocks have one shape.
+  KvGroupNumber kv_group() const { return keys_.empty() ? KvGroupNumber{0} : keys_[0].kv_group(); }
 
   const std::shared_ptr<CacheCore> core_;
   const std::shared_ptr<EngineMemory> memory_;

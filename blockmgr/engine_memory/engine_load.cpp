@@ -81,7 +81,7 @@ void EngineLoad::copy(const std::shared_ptr<EngineLoad>& self) {
     {
       MutexLock lock(parts_mutex_);
       const std::vector<std::size_t>& items = parts_[part].items;
-      request.source = &core_->layout(sources[items.front()].tier());
+      request.source = &core_->layout(sources[items.front()].tier(), kv_group());
       for (const std::size_t i : items) {
         request.pairs.push_back({sources[i].slot(), blocks_[i]});
       }

@@ -76,8 +76,9 @@ void EngineStore::allocate(const std::shared_ptr<EngineStore>& self) {
 }
 
 void EngineStore::copy(const std::shared_ptr<EngineStore>& self) {
-  LayerCopy::Request request{
-      .core = core_, .source = &memory_->layout(), .destination = &core_->layout(tier_)};
+  LayerCopy::Request request{.core = core_,
+                             .source = &memory_->layout(),
+                             .destination = &core_->layout(tier_, kv_group())};
   for (const std::size_t i : ingest_.granted()) {
     request.pairs.push_back({blocks_[i], ingest_.items()[i].slot().slot()});
   }

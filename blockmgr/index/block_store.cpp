@@ -28,15 +28,16 @@ KeyIndex::Options index_options(const BlockStore::Options& options) {
 BlockStore::BlockStore(const Options& options)
     : options_(options),
       uses_(make_uses(options)),
-      pools_{SlotPool(options.capacities[0], policy()), SlotPool(options.capacities[1], policy()),
-             SlotPool(options.capacities[2], policy())},
+      pools_{SlotPool(options.capacities[0], policy(), !options.parents.empty()),
+             SlotPool(options.capacities[1], policy(), !options.parents.empty()),
+             SlotPool(options.capacities[2], policy(), !options.parents.empty())},
       index_(index_options(options)),
       events_(options.events) {}
 
 std::uint64_t BlockStore::plain_hash_of(EntryNumber number) const {
   const Entry& entry = index_[number];
   if (entry.key_size > Entry::kHeadBytes) return plain_hash(index_.key(number));
-  return plain_hash(KeyView{entry.key_head.data(), entry.key_size});
+  return plain_hash(KeyView{entry.key_head.data(), entry.key_size, entry.kv_group()});
 }
 
 std::unique_ptr<BlockUses> BlockStore::make_uses(const Options& options) {
@@ -186,7 +187,25 @@ SlotRef BlockStore::take(Tier tier, std::uint8_t priority) {
   return at;
 }
 
+// In a cache of several KV groups, replaces the parent that the client gave where another block
+// decides whether a match reaches this one.
+void BlockStore::set_parent(NewBlock& block) const {
+  if (options_.parents.empty()) return;
+  switch (options_.parents[block.key.kv_group]) {
+    case Options::Parent::chained:
+      return;
+    case Options::Parent::full_block:
+      block.parent = block.key.in(options_.full_group);
+      break;
+    case Options::Parent::none:
+      block.parent.reset();
+      break;
+  }
+  block.parent_entry = kNoEntry;
+}
+
 BlockStore::Committed BlockStore::commit(SlotRef at, NewBlock block) {
+  set_parent(block);
   EntryNumber number = index_.find_or_insert(block.key);
   if (index_[number].present() && expired(number, now_)) {
     drop_all(number, EvictionReason::expired);
@@ -323,6 +342,7 @@ void BlockStore::raise_generation(SlotRef at, std::uint64_t generation) {
 void BlockStore::link_parent(EntryNumber child, const NewBlock& block) {
   const EntryNumber parent =
       block.parent_entry != kNoEntry ? block.parent_entry : index_.find_or_insert(*block.parent);
+  if (index_[parent].children == Entry::kMaxChildren) return;
   if (!index_[parent].present()) index_[parent].cut_off = 1;
   // Only a key that already has children can become its own ancestor.
   if (index_[child].children > 0 && would_close_a_cycle(child, parent)) return;
@@ -343,7 +363,9 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   CAIRN_ASSERT(entry.slots[index_of(at.tier())] == kNoSlot, "a copy would be lost");
   entry.slots[index_of(at.tier())] = at.slot();
   pool(at.tier()).set_committed(at.slot(), number);
+  pool(at.tier()).set_kv_group(at.slot(), entry.kv_group());
   record(at).cut_off = entry.cut_off != 0;
+  ++group_blocks_[index_of(at.tier())][entry.kv_group_bits];
   quotas_.add(entry.quota, at.tier());
   if (entry.parent != kNoEntry) ++details(entry.parent).children_in_tier[index_of(at.tier())];
   publish(BlockEventKind::stored, at, number);
@@ -364,7 +386,10 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   const Entry& entry = index_[record.owner];
   const BlockKey key = index_.key(record.owner);
   BlockKey parent;
-  if (entry.parent != kNoEntry) parent = index_.key(entry.parent);
+  // The parent of another group follows from the key: see set_parent().
+  if (entry.parent != kNoEntry && index_[entry.parent].kv_group_bits == entry.kv_group_bits) {
+    parent = index_.key(entry.parent);
+  }
   note.place.stamp = record.last_use.value;
   const SlotRef highest = highest_copy(entry);
   note.place.hinted = static_cast<std::uint8_t>(this->record(highest).hinted);
@@ -372,10 +397,12 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
   note.block = {.key = key.view().as_text(),
                 .parent = parent.view().as_text(),
                 .metadata = metadata(record.owner),
-                .data_bytes = disk_slots_->block_bytes(),
+                .data_bytes = options_.block_bytes.empty() ? disk_slots_->block_bytes()
+                                                           : options_.block_bytes[entry.kv_group()],
                 .data_checksum = disk_slots_->checksum(slot),
                 .epoch = epoch(record.owner),
-                .priority = record.priority};
+                .priority = record.priority,
+                .kv_group = entry.kv_group()};
   if (entry.has_ttl) {
     note.block.expires_at_unix_ms =
         unix_ms_ +
@@ -390,15 +417,25 @@ void BlockStore::note_disk_slot(SlotNumber slot) const {
   describe_disk_slot(slot, [this](const JournalEntry& entry) { journal_->note(entry); });
 }
 
+std::optional<BlockKey> BlockStore::key_before(EntryNumber number) const {
+  const Entry& entry = index_[number];
+  EntryNumber before = entry.parent;
+  // The parent may be the full block of the same key: see set_parent().
+  if (before != kNoEntry && index_[before].kv_group_bits != entry.kv_group_bits) {
+    before = index_[before].parent;
+  }
+  if (before == kNoEntry) return std::nullopt;
+  return BlockKey(index_.key(before).view().in(entry.kv_group()));
+}
+
 void BlockStore::publish(BlockEventKind kind, SlotRef at, EntryNumber number) const {
   if (events_.ring == nullptr) return;
-  const Entry& entry = index_[number];
   BlockEvent event{.unix_ms = last_stamp_.unix_ms(),
                    .kind = kind,
                    .tier = event_tier(at.tier()),
                    .key = index_.key(number)};
   if (kind == BlockEventKind::stored) {
-    if (entry.parent != kNoEntry) event.parent = index_.key(entry.parent);
+    event.parent = key_before(number);
     event.has_metadata = !metadata(number).empty();
   }
   events_.append(std::move(event));
@@ -419,6 +456,7 @@ void BlockStore::relocate(const Relocation& move) {
       "a transfer would lose its source");
   const EntryNumber number = old.owner;
   slots.set_committed(move.to.slot(), number);
+  slots.set_kv_group(move.to.slot(), index_[number].kv_group());
   index_[number].slots[index_of(move.to.tier())] = move.to.slot();
   fresh.priority = old.priority;
   fresh.last_use = old.last_use;
@@ -447,6 +485,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   Entry& entry = index_[number];
   const EntryNumber parent = entry.parent;
   entry.slots[tier] = kNoSlot;
+  --group_blocks_[tier][entry.kv_group_bits];
   quotas_.remove(entry.quota, at.tier());
   if (slot.leaving) {
     slot.leaving = false;

@@ -79,6 +79,15 @@ class BlockStore {
     EventSink events = {};  // gets an event for each copy added or removed
     EvictionKind eviction = EvictionKind::lru;
     std::uint64_t history_bytes = 64ull << 20;  // limit for the history of evicted blocks
+    // By KV group: what a block's parent is. Empty: one group, chained.
+    enum class Parent : std::uint8_t {
+      chained,     // the block before it in its prefix, of the same group
+      full_block,  // the block of `full_group` with the same key: no match ends there without it
+      none,
+    };
+    std::vector<Parent> parents = {};
+    KvGroupNumber full_group = 0;
+    std::vector<std::uint64_t> block_bytes = {};  // by KV group
   };
   explicit BlockStore(const Options& options);
 
@@ -154,7 +163,19 @@ class BlockStore {
   }
   void raise_epoch(EntryNumber number) { ++index_.rare(number).epoch; }
   BlockKey key(EntryNumber number) const { return index_.key(number); }
-  BlockHandle handle(SlotRef at) const { return {at.tier(), at.slot(), record(at).generation}; }
+  // The key before it in its prefix, if known.
+  std::optional<BlockKey> key_before(EntryNumber number) const;
+  // Copies of that group's blocks in the tier.
+  std::uint32_t blocks_of(Tier tier, KvGroupNumber group) const {
+    return group_blocks_[index_of(tier)][group];
+  }
+  void set_kv_group(SlotRef at, KvGroupNumber group) {
+    pool(at.tier()).set_kv_group(at.slot(), group);
+  }
+  KvGroupNumber kv_group(SlotRef at) const { return pool(at.tier()).kv_group(at.slot()); }
+  BlockHandle handle(SlotRef at) const {
+    return {at.tier(), at.slot(), record(at).generation, kv_group(at)};
+  }
   std::optional<Tier> next_lower(Tier tier) const;
 
   // Returns the entry of a present key, else kNoEntry. Drops an expired key, unless it is leased. A
@@ -351,6 +372,7 @@ class BlockStore {
   const BlockHistory* known_of(const Entry& entry) const;
   bool is_last_copy(const Entry& entry, Tier tier) const;
   bool blocked(EntryNumber entry, Tier tier) const;
+  void set_parent(NewBlock& block) const;
   void link_parent(EntryNumber child, const NewBlock& block);
   bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
   void link_child(EntryNumber child);
@@ -390,6 +412,7 @@ class BlockStore {
   bool settling_ = false;  // the first entry's children are being updated
   bool goes_remote_ = false;
   std::array<std::uint32_t, kNumTiers> leaving_{};
+  std::array<std::array<std::uint32_t, kMaxKvGroups>, kNumTiers> group_blocks_{};
   std::array<std::uint32_t, kNumTiers> superseded_{};
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};
   std::uint64_t attached_bytes_ = 0;

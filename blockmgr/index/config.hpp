@@ -38,6 +38,7 @@ struct TierMemory {
 
 struct TierConfig {
   std::uint32_t num_blocks = 0;
+  std::uint64_t size_bytes = 0;  // instead of num_blocks: as many as fit; filled_in() makes it 0
   LayoutKind layout = LayoutKind::fully_contiguous;
   BlockDim block_dim = BlockDim::first;  // for layer_separate
   int device_id = 0;                     // device: owns the memory; pinned: the device it serves
@@ -110,9 +111,29 @@ struct RemoteTierConfig {
   friend bool operator==(const RemoteTierConfig&, const RemoteTierConfig&) = default;
 };
 
+// Which blocks of the tokens before it a token needs.
+enum class KvGroupKind : std::uint8_t {
+  full,    // all of them
+  window,  // those of the last window_tokens - 1 tokens
+  state,   // one block, the state after the last token
+};
+std::string_view to_string(KvGroupKind kind);
+
+// Layers of a model that remember the same tokens, and so share blocks.
+struct KvGroupConfig {
+  std::string name = {};
+  KvGroupKind kind = KvGroupKind::full;
+  std::uint32_t window_tokens = 0;  // window only
+  LayoutConfig shape = {};          // of a block; num_blocks is ignored
+
+  friend bool operator==(const KvGroupConfig&, const KvGroupConfig&) = default;
+};
+
 struct CacheConfig {
   std::string name = {};
-  LayoutConfig shape;  // num_blocks is ignored: each tier has its own
+  // The shape of a block. Each tier has its own num_blocks. In a cache of several KV groups, the
+  // shape of the largest block: see filled_in().
+  LayoutConfig shape;
   std::array<std::optional<TierConfig>, kNumTiers> tiers;
   OffloadMode offload = OffloadMode::on_evict;
   EvictionKind eviction = kDefaultEviction;
@@ -121,6 +142,20 @@ struct CacheConfig {
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   CacheQuota quota = {};
   std::optional<RemoteTierConfig> shared = {};
+  // Empty: one full group, named `default`, with `shape`. Its key names page_size tokens.
+  std::vector<KvGroupConfig> kv_groups = {};
+  std::uint32_t block_tokens = 0;  // tokens that a key names; with kv_groups
+
+  std::size_t kv_group_count() const { return kv_groups.empty() ? 1 : kv_groups.size(); }
+  const LayoutConfig& shape_of(KvGroupNumber group) const {
+    return kv_groups.empty() ? shape : kv_groups[group].shape;
+  }
+  KvGroupKind kind_of(KvGroupNumber group) const {
+    return kv_groups.empty() ? KvGroupKind::full : kv_groups[group].kind;
+  }
+  std::uint64_t tokens_per_key() const {
+    return kv_groups.empty() ? shape.page_size : block_tokens;
+  }
 
   friend bool operator==(const CacheConfig&, const CacheConfig&) = default;
 };
@@ -132,8 +167,9 @@ struct CacheChange {
   std::optional<std::uint32_t> default_lease_ms = {};
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   std::optional<CacheQuota> quota = {};  // replaces the old one
-  // Not for the device tier.
+  // Not for the device tier. At most one of the two for each tier.
   std::array<std::optional<std::uint32_t>, kNumTiers> num_blocks = {};
+  std::array<std::optional<std::uint64_t>, kNumTiers> size_bytes = {};
 };
 
 struct PressureEvent {

@@ -4,7 +4,10 @@
 #include <cctype>
 #include <string>
 
+#include "base/checked.hpp"
+#include "base/hash.hpp"
 #include "blockmgr/index/slot_ref.hpp"
+#include "transport/io/slot_header.hpp"
 
 namespace cairn {
 namespace {
@@ -61,7 +64,111 @@ Result<> check_remote_tier(const RemoteTierConfig& shared, const BlockManagerOpt
   return {};
 }
 
+// Checks that the groups fit together. Their shapes are checked with a tier's number of blocks.
+Result<> check_kv_groups(const CacheConfig& config) {
+  const auto& groups = config.kv_groups;
+  if (groups.size() > kMaxKvGroups) {
+    return out_of_range("kv_groups has " + std::to_string(groups.size()) + " elements, not 1 to " +
+                        std::to_string(kMaxKvGroups));
+  }
+  if (config.block_tokens < 1 || config.block_tokens > kMaxPageSize) {
+    return out_of_range("block_tokens is " + std::to_string(config.block_tokens) + ", not 1 to " +
+                        std::to_string(kMaxPageSize));
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const KvGroupConfig& group = groups[i];
+    const std::string field = "kv_groups[" + std::to_string(i) + "]";
+    CAIRN_TRY(check_name(field + ".name", group.name));
+    const auto same = std::ranges::find(groups, group.name, &KvGroupConfig::name);
+    if (same != groups.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return Error{ErrorCode::impossible,
+                   field + ".name is " + group.name + ", as that of another group"};
+    }
+    LayoutConfig one = group.shape;
+    one.num_blocks = 1;
+    if (const auto valid = validate(one); !valid) {
+      return Error{valid.error().code, field + ".layout: " + valid.error().detail};
+    }
+    if ((group.kind == KvGroupKind::window) != (group.window_tokens > 0)) {
+      return Error{ErrorCode::impossible, field + ".window_tokens is " +
+                                              std::to_string(group.window_tokens) +
+                                              "; a window has 1 or more, other groups have none"};
+    }
+    const std::uint64_t page_size = group.shape.page_size;
+    if (group.kind == KvGroupKind::state && page_size != 1) {
+      return Error{ErrorCode::impossible_shape,
+                   field + ".layout.page_size is " + std::to_string(page_size) +
+                       "; the block of a state is one state, so it is 1"};
+    }
+    if (group.kind != KvGroupKind::state && page_size % config.block_tokens != 0) {
+      return Error{ErrorCode::impossible_shape, field + ".layout.page_size is " +
+                                                    std::to_string(page_size) +
+                                                    ", not a multiple of block_tokens, which is " +
+                                                    std::to_string(config.block_tokens)};
+    }
+  }
+  if (std::ranges::all_of(
+          groups, [](KvGroupKind kind) { return kind == KvGroupKind::window; },
+          &KvGroupConfig::kind)) {
+    return Error{ErrorCode::impossible,
+                 "kv_groups has windows only; at least one group is full or state"};
+  }
+  for (Tier tier : kTiers) {
+    const auto& wanted = config.tiers[index_of(tier)];
+    if (!wanted) continue;
+    const std::string field = "tiers." + std::string(to_string(tier));
+    if (wanted->layout != LayoutKind::fully_contiguous) {
+      return Error{ErrorCode::impossible, field +
+                                              ".layout is layer_separate; a tier that KV groups "
+                                              "share is fully_contiguous"};
+    }
+    if (wanted->import) {
+      return Error{ErrorCode::impossible,
+                   field +
+                       ".memory.import is given; a tier that KV groups share has memory of the "
+                       "server's own"};
+    }
+  }
+  if (config.shared) {
+    return Error{ErrorCode::impossible,
+                 "shared is given; a cache with kv_groups has no shared tier yet"};
+  }
+  return {};
+}
+
 }  // namespace
+
+std::uint64_t slot_bytes(const LayoutConfig& shape, Tier tier) {
+  if (tier == Tier::disk) {
+    return checked_align_up(block_bytes(shape) + kSlotHeaderBytes, kSlotHeaderBytes).value();
+  }
+  return checked_align_up(block_bytes(shape), shape.alignment).value();
+}
+
+std::uint64_t shapes_hash(const CacheConfig& config) {
+  if (config.kv_groups.empty()) return 0;
+  std::string text = std::to_string(config.block_tokens);
+  for (const KvGroupConfig& group : config.kv_groups) {
+    const LayoutConfig& shape = group.shape;
+    text.append(" ").append(group.name).append(" ").append(to_string(group.kind));
+    for (const std::uint64_t number :
+         {std::uint64_t{group.window_tokens}, shape.num_layers, shape.outer_dim, shape.page_size,
+          shape.inner_dim, shape.dtype_width_bytes}) {
+      text.append(" ").append(std::to_string(number));
+    }
+  }
+  return std::max<std::uint64_t>(1, hash_bytes(std::as_bytes(std::span(text)), 0));
+}
+
+bool same_shapes(const CacheConfig& a, const CacheConfig& b) {
+  if (a.kv_groups.empty() && b.kv_groups.empty()) return same_shape(a.shape, b.shape);
+  return a.block_tokens == b.block_tokens &&
+         std::ranges::equal(
+             a.kv_groups, b.kv_groups, [](const KvGroupConfig& x, const KvGroupConfig& y) {
+               return x.name == y.name && x.kind == y.kind && x.window_tokens == y.window_tokens &&
+                      same_shape(x.shape, y.shape);
+             });
+}
 
 LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
   LayoutConfig shape = config.shape;
@@ -84,11 +191,17 @@ Result<> check_config(const CacheConfig& config, const BlockManagerOptions& opti
   CAIRN_TRY(check_name("a cache's name", config.name));
   if (config.shared) CAIRN_TRY(check_remote_tier(*config.shared, options));
   if (config.default_lease_ms < 1) return out_of_range("default_lease_ms is 0, not 1 or more");
+  if (!config.kv_groups.empty()) CAIRN_TRY(check_kv_groups(config));
   std::uint64_t slots = 0;
   bool any = false;
   for (Tier tier : kTiers) {
     if (!config.tiers[index_of(tier)]) continue;
     any = true;
+    if (const std::uint64_t size_bytes = config.tiers[index_of(tier)]->size_bytes; size_bytes > 0) {
+      return Error{ErrorCode::impossible_shape, "tiers." + std::string(to_string(tier)) +
+                                                    ".size_bytes is " + std::to_string(size_bytes) +
+                                                    ", less than one block takes"};
+    }
     slots += config.tiers[index_of(tier)]->num_blocks;
     CAIRN_TRY(validate(tier_shape(config, tier)));
   }
@@ -115,23 +228,41 @@ Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     const std::string name(to_string(tier));
-    if (!change.pressure[i] && !change.num_blocks[i]) continue;
+    if (!change.pressure[i] && !change.num_blocks[i] && !change.size_bytes[i]) continue;
     if (!config.tiers[i]) {
       return Error{ErrorCode::unknown_tier, "cache " + config.name + " has no tier " + name};
     }
-    if (change.num_blocks[i] && tier == Tier::device) {
+    if ((change.num_blocks[i] || change.size_bytes[i]) && tier == Tier::device) {
       return Error{ErrorCode::impossible,
                    "tiers.device is named, but only pinned and disk tiers can be resized"};
     }
     if (change.pressure[i]) config.pressure[i] = change.pressure[i];
     if (change.num_blocks[i]) config.tiers[i]->num_blocks = *change.num_blocks[i];
+    if (change.size_bytes[i]) config.tiers[i]->size_bytes = *change.size_bytes[i];
   }
-  return config;
+  return filled_in(std::move(config));
 }
 
 CacheConfig filled_in(CacheConfig config) {
   auto& disk = config.tiers[index_of(Tier::disk)];
   if (disk && disk->path.empty()) disk->path = config.name;
+  // check_config() says why a shape is invalid.
+  const auto is_valid = [](LayoutConfig shape) {
+    shape.num_blocks = 1;
+    return validate(shape).has_value();
+  };
+  for (const KvGroupConfig& group : config.kv_groups) {
+    if (!is_valid(group.shape)) return config;
+    if (block_bytes(group.shape) > block_bytes(config.shape)) config.shape = group.shape;
+  }
+  if (!is_valid(config.shape)) return config;
+  for (Tier tier : kTiers) {
+    auto& wanted = config.tiers[index_of(tier)];
+    if (!wanted || wanted->size_bytes < slot_bytes(config.shape, tier)) continue;
+    const std::uint64_t fit = wanted->size_bytes / slot_bytes(config.shape, tier);
+    wanted->num_blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(fit, kMaxSlots + 1));
+    wanted->size_bytes = 0;
+  }
   return config;
 }
 

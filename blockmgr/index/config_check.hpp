@@ -11,6 +11,16 @@ Result<> check_config(const CacheConfig& config, const BlockManagerOptions& opti
 // Fills in defaults: a disk tier's path is the cache's name.
 CacheConfig filled_in(CacheConfig config);
 
+// True if each block of one cache has the bytes of a block of the other: the same KV groups with
+// the same shapes.
+bool same_shapes(const CacheConfig& a, const CacheConfig& b);
+
+// Identifies the KV groups and their shapes; 0 for a cache without kv_groups.
+std::uint64_t shapes_hash(const CacheConfig& config);
+
+// The room of a slot in that tier, for a block of that shape: padded, and with its header on disk.
+// REQUIRES: validate(shape).
+std::uint64_t slot_bytes(const LayoutConfig& shape, Tier tier);
 // REQUIRES: the cache has the tier.
 LayoutConfig tier_shape(const CacheConfig& config, Tier tier);
 // How many different blocks fit into the cache. With OffloadMode::on_commit all tiers hold the same

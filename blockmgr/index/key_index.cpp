@@ -43,12 +43,12 @@ void KeyIndex::put(Bucket bucket) {
 }
 
 std::uint32_t KeyIndex::tag(KeyView key) const {
-  return static_cast<std::uint32_t>(hash_bytes(key.bytes(), options_.hash_seed));
+  return static_cast<std::uint32_t>(hash_bytes(key.bytes(), options_.hash_seed + key.kv_group));
 }
 
 bool KeyIndex::holds(EntryNumber number, KeyView key) const {
   const Entry& entry = entries_[number];
-  if (entry.key_size != key.size) return false;
+  if (entry.key_size != key.size || entry.kv_group_bits != key.kv_group) return false;
   const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
   if (std::memcmp(entry.key_head.data(), key.data, head) != 0) return false;
   return key.size == head ||
@@ -142,6 +142,7 @@ EntryNumber KeyIndex::insert(KeyView key, std::uint32_t tag) {
   Entry& entry = entries_[number];
   std::memcpy(entry.key_head.data(), key.data, head);
   entry.key_size = key.size & 0x7FU;
+  entry.kv_group_bits = key.kv_group & 0xFU;
   if (rare) ++rare_;
   details_[number].rare = std::move(rare);
 
@@ -198,7 +199,7 @@ BlockKey KeyIndex::key(EntryNumber number) const {
     const auto& tail = details_[number].rare->key_tail;
     std::copy(tail.begin(), tail.end(), bytes.begin() + Entry::kHeadBytes);
   }
-  return BlockKey(std::span<const std::byte>(bytes.data(), entry.key_size));
+  return BlockKey(std::span<const std::byte>(bytes.data(), entry.key_size), entry.kv_group());
 }
 
 std::uint64_t KeyIndex::memory_bytes() const {

@@ -23,10 +23,13 @@ inline constexpr EntryNumber kNoEntry = ~EntryNumber{0};
 struct alignas(64) Entry {
   static constexpr std::size_t kHeadBytes = 40;
 
+  static constexpr std::uint32_t kMaxChildren = (1u << 26) - 1;
+
   std::array<std::byte, kHeadBytes> key_head;
   std::array<SlotNumber, kNumTiers> slots = {kNoSlot, kNoSlot, kNoSlot};
   EntryNumber parent = kNoEntry;    // if unused: the next unused entry
-  std::uint32_t children : 30 = 0;  // present ones
+  std::uint32_t children : 26 = 0;  // present ones, at most kMaxChildren
+  std::uint32_t kv_group_bits : 4 = 0;
   // It has one child, and a hint said that this child is used late or never.
   std::uint32_t ends_hinted : 1 = 0;
   // The key, or a key before it in the prefix, is not present: see BlockStore.
@@ -36,9 +39,12 @@ struct alignas(64) Entry {
   UserNumber user = 0;  // if present: who has used the key
   QuotaNumber quota = 0;
 
+  KvGroupNumber kv_group() const {
+    return static_cast<KvGroupNumber>(kv_group_bits);
+  }  // of the key
   bool present() const { return slots[0] != kNoSlot || slots[1] != kNoSlot || slots[2] != kNoSlot; }
 };
-static_assert(kMaxKeyBytes < 1 << 7);
+static_assert(kMaxKeyBytes < 1 << 7 && kMaxKvGroups == 1 << 4);
 static_assert(sizeof(Entry) == 64, "a block's metadata is bounded: see BlockStore");
 
 // The rest of a key's data, which lookups do not read.

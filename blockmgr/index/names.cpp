@@ -12,6 +12,7 @@ namespace {
 constexpr std::array<std::string_view, kNumTiers> kTierNames = {"device", "pinned", "disk"};
 constexpr std::array<std::string_view, kNumSlotStates> kSlotStateNames = {"free", "allocated",
                                                                           "committed", "evictable"};
+constexpr std::array<std::string_view, 3> kKvGroupKindNames = {"full", "window", "state"};
 constexpr std::array<std::string_view, 3> kOffloadNames = {"on_evict", "on_commit", "never"};
 constexpr std::array<std::string_view, kNumPressureLevels> kPressureNames = {
     "normal", "elevated", "warning", "critical", "out_of_memory"};
@@ -49,6 +50,10 @@ std::optional<SlotState> slot_state_from(std::string_view word) {
     if (kSlotStateNames[i] == word) return static_cast<SlotState>(i);
   }
   return std::nullopt;
+}
+
+std::string_view to_string(KvGroupKind kind) {
+  return kKvGroupKindNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view to_string(OffloadMode mode) {

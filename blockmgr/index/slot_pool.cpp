@@ -10,9 +10,10 @@
 
 namespace cairn {
 
-SlotPool::SlotPool(std::uint32_t capacity, const EvictionPolicy* policy)
+SlotPool::SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, bool has_kv_groups)
     : records_(capacity),
       histories_(policy == nullptr ? 0 : capacity),
+      kv_groups_(has_kv_groups ? capacity : 0),
       free_(capacity),
       limit_(capacity),
       policy_(policy),
@@ -26,6 +27,7 @@ void SlotPool::set_limit(std::uint32_t limit) {
   if (limit > end()) {
     free_.grow(limit);
     if (policy_ != nullptr) histories_.resize(limit);
+    if (!kv_groups_.empty()) kv_groups_.resize(limit);
     records_.resize(limit);
   }
   for (SlotNumber slot = std::min(limit, limit_); slot < std::max(limit, limit_); ++slot) {
@@ -50,7 +52,7 @@ SlotState SlotPool::state_of(const SlotRecord& record) {
 
 std::uint64_t SlotPool::memory_bytes() const {
   return records_.size() * sizeof(SlotRecord) + histories_.size() * sizeof(BlockHistory) +
-         free_.memory_bytes();
+         kv_groups_.size() * sizeof(KvGroupNumber) + free_.memory_bytes();
 }
 
 AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {

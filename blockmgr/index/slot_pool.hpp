@@ -75,7 +75,7 @@ inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 class SlotPool {
  public:
   // `policy` chooses the next list; null: LRU. Borrowed.
-  SlotPool(std::uint32_t capacity, const EvictionPolicy* policy);
+  SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, bool has_kv_groups = false);
 
   // The number of slots, including those in use beyond the limit.
   std::uint32_t capacity() const { return limit_ + beyond_count_; }
@@ -97,6 +97,14 @@ class SlotPool {
   std::uint64_t memory_bytes() const;
   void reset_peak() { max_used_ = capacity() - free_count(); }
   AllocatorStatistics statistics(std::uint64_t slot_bytes) const;
+
+  // The KV group of the block in a slot that is in use.
+  KvGroupNumber kv_group(SlotNumber slot) const {
+    return kv_groups_.empty() ? KvGroupNumber{0} : kv_groups_[slot];
+  }
+  void set_kv_group(SlotNumber slot, KvGroupNumber group) {
+    if (!kv_groups_.empty()) kv_groups_[slot] = group;
+  }
 
   SlotRecord& operator[](SlotNumber slot) { return records_[slot]; }
   const SlotRecord& operator[](SlotNumber slot) const { return records_[slot]; }
@@ -195,7 +203,8 @@ class SlotPool {
   std::uint32_t expected_blocks(const Lists& lists) const;
 
   HugeVector<SlotRecord> records_;
-  HugeVector<BlockHistory> histories_;  // by slot; empty without a policy
+  HugeVector<BlockHistory> histories_;    // by slot; empty without a policy
+  std::vector<KvGroupNumber> kv_groups_;  // by slot; empty in a cache of one group
   FreeBitmap free_;
   std::array<std::uint32_t, kNumSlotStates> counts_{};
   std::uint32_t limit_ = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/histogram.hpp"
 #include "blockmgr/eviction/reuse_hint.hpp"
@@ -46,12 +47,20 @@ struct DiskDamageStats {
   std::uint64_t headers = 0;     // of slots, if they had to be read
 };
 
+// The copies of a KV group's blocks in a tier.
+struct KvGroupStats {
+  std::string name;
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct TierStats {
   bool present = false;
   std::uint64_t capacity_blocks = 0;
   // Memory whose pages were allocated before their first use; nullopt if this is off.
   std::optional<std::uint64_t> populated_bytes = {};
   std::array<std::uint64_t, kNumSlotStates> blocks{};  // by SlotState
+  std::vector<KvGroupStats> kv_groups = {};            // empty without kv_groups
   std::uint64_t leased_blocks = 0;
   std::uint64_t hit_blocks = 0;  // found by matches
   std::array<std::uint64_t, kNumEvictionReasons> evictions{};

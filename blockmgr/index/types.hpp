@@ -38,30 +38,37 @@ inline constexpr std::size_t kNumSlotStates = 4;
 std::string_view to_string(SlotState state);
 std::optional<SlotState> slot_state_from(std::string_view word);
 
+// The number of a KV group: its index in CacheConfig::kv_groups, 0 in a cache of one group.
+using KvGroupNumber = std::uint8_t;
+
 // A slot in one of its lives: each reuse of the slot changes the generation.
 struct BlockHandle {
   Tier tier = Tier::device;
   std::uint32_t slot = 0;
   std::uint64_t generation = 0;
+  KvGroupNumber kv_group = 0;
 
   friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };
 
-// A key of 1 to 64 opaque bytes, borrowed.
+// A key of 1 to 64 opaque bytes, borrowed, and the KV group of the block that it names. A key names
+// one block in each group.
 struct KeyView {
   const std::byte* data = nullptr;
   std::uint8_t size = 0;
+  KvGroupNumber kv_group = 0;
 
   std::span<const std::byte> bytes() const { return {data, size}; }
   // Raw bytes for containers and files of strings; not readable text.
   std::string_view as_text() const { return {reinterpret_cast<const char*>(data), size}; }
   // REQUIRES: at most kMaxKeyBytes bytes.
-  static KeyView of_text(std::string_view text) {
-    return {reinterpret_cast<const std::byte*>(text.data()),
-            static_cast<std::uint8_t>(text.size())};
+  static KeyView of_text(std::string_view text, KvGroupNumber kv_group = 0) {
+    return {reinterpret_cast<const std::byte*>(text.data()), static_cast<std::uint8_t>(text.size()),
+            kv_group};
   }
+  KeyView in(KvGroupNumber group) const { return {data, size, group}; }
   friend bool operator==(const KeyView& a, const KeyView& b) {
-    if (a.size != b.size) return false;
+    if (a.size != b.size || a.kv_group != b.kv_group) return false;
     if (a.size < kWord) return std::memcmp(a.data, b.data, a.size) == 0;
     // Compares by words; the last one may overlap the one before it. Usual keys have 8 to 32 bytes,
     // for which a call to memcmp takes longer than the comparison.
@@ -81,25 +88,31 @@ struct KeyView {
 };
 
 // Stable and not secret. Use it only if colliding keys cost no more than a worse guess.
-inline std::uint64_t plain_hash(KeyView key) { return hash_bytes(key.bytes(), 0); }
+inline std::uint64_t plain_hash(KeyView key) { return hash_bytes(key.bytes(), key.kv_group); }
 
-// An owned key.
+// An owned key and its KV group.
 class BlockKey {
  public:
   BlockKey() = default;
   // REQUIRES: 1 to kMaxKeyBytes bytes.
-  explicit BlockKey(std::span<const std::byte> bytes)
-      : size_(static_cast<std::uint8_t>(bytes.size())) {
+  explicit BlockKey(std::span<const std::byte> bytes, KvGroupNumber kv_group = 0)
+      : size_(static_cast<std::uint8_t>(bytes.size())), kv_group_(kv_group) {
     std::copy(bytes.begin(), bytes.end(), bytes_.begin());
   }
-  explicit BlockKey(KeyView view) : BlockKey(view.bytes()) {}
-  KeyView view() const { return {bytes_.data(), size_}; }
+  explicit BlockKey(KeyView view) : BlockKey(view.bytes(), view.kv_group) {}
+  KeyView view() const { return {bytes_.data(), size_, kv_group_}; }
+  KvGroupNumber kv_group() const { return kv_group_; }
   operator KeyView() const { return view(); }
   friend bool operator==(const BlockKey& a, const BlockKey& b) { return a.view() == b.view(); }
+  friend std::strong_ordering operator<=>(const BlockKey& a, const BlockKey& b) {
+    if (a.kv_group_ != b.kv_group_) return a.kv_group_ <=> b.kv_group_;
+    return a.view().as_text() <=> b.view().as_text();
+  }
 
  private:
   std::array<std::byte, kMaxKeyBytes> bytes_{};
   std::uint8_t size_ = 0;
+  KvGroupNumber kv_group_ = 0;
 };
 
 // Unguessable. Written as 32 hex digits. `cache` identifies the cache, so a lookup needs no lock

@@ -18,6 +18,7 @@ static_assert(std::endian::native == std::endian::little, "the numbers are writt
 constexpr std::string_view kHeaderMagic = "CAIRNSNP";
 constexpr std::string_view kFooterMagic = "CAIRNEND";
 constexpr std::uint32_t kZstdFlag = 1;
+constexpr std::uint32_t kKvGroupsFlag = 2;
 constexpr std::size_t kChecksumBytes = 8;
 
 class Encoder {
@@ -100,13 +101,55 @@ struct SnapshotPlace {
 constexpr unsigned kEvictionShift = 4;
 constexpr unsigned kRemovedLrfu = 2;  // an eviction order until 0.3; read as the default
 
-void put(Encoder& out, const CacheConfig& config) {
-  out.sized(config.name);
-  const LayoutConfig& shape = config.shape;
+void put(Encoder& out, const LayoutConfig& shape) {
   for (std::uint64_t size : {shape.num_layers, shape.outer_dim, shape.page_size, shape.inner_dim,
                              shape.dtype_width_bytes, shape.alignment}) {
     out.number(size);
   }
+}
+
+LayoutConfig take_shape(Decoder& in) {
+  LayoutConfig shape;
+  for (std::uint64_t* size : {&shape.num_layers, &shape.outer_dim, &shape.page_size,
+                              &shape.inner_dim, &shape.dtype_width_bytes, &shape.alignment}) {
+    *size = in.number<std::uint64_t>();
+  }
+  // The rules for shapes limit every product of the sizes.
+  LayoutConfig one = shape;
+  one.num_blocks = 1;
+  in.refuse_unless(validate(one).has_value());
+  return shape;
+}
+
+void put_kv_groups(Encoder& out, const CacheConfig& config) {
+  out.number(config.block_tokens);
+  out.number(static_cast<std::uint8_t>(config.kv_groups.size()));
+  for (const KvGroupConfig& group : config.kv_groups) {
+    out.sized(group.name);
+    out.number(static_cast<std::uint8_t>(group.kind));
+    out.number(group.window_tokens);
+    put(out, group.shape);
+  }
+}
+
+void take_kv_groups(Decoder& in, CacheConfig& config) {
+  config.block_tokens = in.number<std::uint32_t>();
+  const auto count = in.number<std::uint8_t>();
+  in.refuse_unless(config.block_tokens > 0 && count >= 1 && count <= kMaxKvGroups);
+  for (std::size_t i = 0; i < count && !in.failed(); ++i) {
+    KvGroupConfig& group = config.kv_groups.emplace_back();
+    group.name = in.sized();
+    const auto kind = in.number<std::uint8_t>();
+    in.refuse_unless(kind <= static_cast<std::uint8_t>(KvGroupKind::state));
+    group.kind = static_cast<KvGroupKind>(kind);
+    group.window_tokens = in.number<std::uint32_t>();
+    group.shape = take_shape(in);
+  }
+}
+
+void put(Encoder& out, const CacheConfig& config) {
+  out.sized(config.name);
+  put(out, config.shape);
   out.number(static_cast<std::uint8_t>(static_cast<unsigned>(config.offload) |
                                        static_cast<unsigned>(config.eviction) << kEvictionShift));
   out.number(config.default_lease_ms);
@@ -121,16 +164,13 @@ void put(Encoder& out, const CacheConfig& config) {
     // The default path is stored as empty: a cache made from this under another name has its own.
     out.sized(tier->path == config.name ? std::string_view() : tier->path);
   }
+  if (!config.kv_groups.empty()) put_kv_groups(out, config);
 }
 
-CacheConfig take_config(Decoder& in) {
+CacheConfig take_config(Decoder& in, bool has_kv_groups) {
   CacheConfig config;
   config.name = in.sized();
-  LayoutConfig& shape = config.shape;
-  for (std::uint64_t* size : {&shape.num_layers, &shape.outer_dim, &shape.page_size,
-                              &shape.inner_dim, &shape.dtype_width_bytes, &shape.alignment}) {
-    *size = in.number<std::uint64_t>();
-  }
+  config.shape = take_shape(in);
   const auto policies = in.number<std::uint8_t>();
   const auto offload = policies & ((1U << kEvictionShift) - 1);
   const auto eviction = static_cast<unsigned>(policies) >> kEvictionShift;
@@ -153,10 +193,7 @@ CacheConfig take_config(Decoder& in) {
     tier->numa_aware = in.number<std::uint8_t>() != 0;
     tier->path = in.sized();
   }
-  // The rules for shapes limit every product of the sizes.
-  LayoutConfig one = shape;
-  one.num_blocks = 1;
-  in.refuse_unless(validate(one).has_value());
+  if (has_kv_groups) take_kv_groups(in, config);
   return config;
 }
 
@@ -170,7 +207,8 @@ SnapshotBytes encode(const SnapshotHeader& header) {
   out.text(kHeaderMagic);
   out.number(kSnapshotVersion);
   out.number(std::uint32_t{0});  // the length, set below
-  out.number(header.compressed ? kZstdFlag : std::uint32_t{0});
+  out.number((header.compressed ? kZstdFlag : 0U) |
+             (header.config.kv_groups.empty() ? 0U : kKvGroupsFlag));
   out.number(std::uint32_t{0});
   out.number(header.created_unix_ms);
   put(out, header.config);
@@ -189,7 +227,8 @@ void append(SnapshotBytes& index, const SnapshotRecord& record) {
       .data_checksum = record.checksum,
       .expires_at_unix_ms = record.expires_at_unix_ms,
       .epoch = record.epoch,
-      .priority = record.priority};
+      .priority = record.priority,
+      .kv_group = record.key.kv_group()};
   const SnapshotPlace place{.last_use_unix_ms = record.last_use_unix_ms,
                             .stored_bytes = record.stored_bytes,
                             .stored_checksum = record.stored_checksum,
@@ -233,11 +272,11 @@ Result<SnapshotHeader> decode_header(std::span<const std::byte> bytes) {
   Decoder in(*body);
   in.bytes(kSnapshotPreludeBytes);
   const auto flags = in.number<std::uint32_t>();
-  in.refuse_unless((flags & ~kZstdFlag) == 0 && in.number<std::uint32_t>() == 0);
+  in.refuse_unless((flags & ~(kZstdFlag | kKvGroupsFlag)) == 0 && in.number<std::uint32_t>() == 0);
   SnapshotHeader header;
   header.compressed = (flags & kZstdFlag) != 0;
   header.created_unix_ms = in.number<std::int64_t>();
-  header.config = take_config(in);
+  header.config = take_config(in, (flags & kKvGroupsFlag) != 0);
   if (in.failed() || !in.left().empty()) return broken_snapshot("its header cannot be read");
   return header;
 }
@@ -265,7 +304,7 @@ Result<SnapshotRecord> SnapshotIndexCursor::next() {
                     place.tiers < 1U << kNumTiers && place.zero == decltype(place.zero){};
   if (!fits) return broken_snapshot("a record of its index is invalid");
   left_ = left_.subspan(size_bytes);
-  SnapshotRecord record{.key = BlockKey(KeyView::of_text(block.key)),
+  SnapshotRecord record{.key = BlockKey(KeyView::of_text(block.key, block.kv_group)),
                         .metadata = std::string(block.metadata),
                         .epoch = block.epoch,
                         .priority = block.priority,
@@ -276,7 +315,9 @@ Result<SnapshotRecord> SnapshotIndexCursor::next() {
                         .stored_checksum = place.stored_checksum,
                         .block_bytes = block.data_bytes,
                         .checksum = block.data_checksum};
-  if (!block.parent.empty()) record.parent = BlockKey(KeyView::of_text(block.parent));
+  if (!block.parent.empty()) {
+    record.parent = BlockKey(KeyView::of_text(block.parent, block.kv_group));
+  }
   return record;
 }
 

@@ -5,6 +5,7 @@
 
 #include "blockmgr/cache/awaited.hpp"
 #include "blockmgr/cache/ingest.hpp"
+#include "blockmgr/index/config_check.hpp"
 #include "blockmgr/snapshot/snapshot_job.hpp"
 
 namespace cairn {
@@ -18,6 +19,16 @@ std::string words(const LayoutConfig& shape) {
   return std::to_string(shape.num_layers) + " layers x " + std::to_string(shape.outer_dim) + " x " +
          std::to_string(shape.page_size) + " tokens x " + std::to_string(shape.inner_dim) +
          " values of " + std::to_string(shape.dtype_width_bytes) + " bytes";
+}
+
+std::string words(const CacheConfig& config) {
+  if (config.kv_groups.empty()) return words(config.shape);
+  std::string all;
+  for (const KvGroupConfig& group : config.kv_groups) {
+    all += (all.empty() ? "" : ", ") + group.name + " (" + std::string(to_string(group.kind)) +
+           "): " + words(group.shape);
+  }
+  return all;
 }
 
 bool has_expired(const SnapshotRecord& record, std::int64_t unix_ms) {
@@ -86,7 +97,8 @@ class Loading {
   using Blocks = std::span<const SnapshotReader::Block>;
 
   static bool alike(const SnapshotReader::Block& a, const SnapshotReader::Block& b) {
-    return highest(a.record) == highest(b.record) && a.record.priority == b.record.priority;
+    return highest(a.record) == highest(b.record) && a.record.priority == b.record.priority &&
+           a.record.key.kv_group() == b.record.key.kv_group();
   }
 
   Result<> load(Blocks batch) {
@@ -137,8 +149,8 @@ class Loading {
       last_uses.push_back(block.record.last_use_unix_ms);
     }
     ingest.release_as_used(last_uses);
-    progress_.add(
-        TransferTable::Arrived{.blocks = batch.size(), .bytes = batch.size() * core_.block_bytes});
+    progress_.add(TransferTable::Arrived{.blocks = batch.size(),
+                                         .bytes = batch.size() * batch.front().record.block_bytes});
     reader_.done_before(batch.back());
     return {};
   }
@@ -172,11 +184,11 @@ class Loading {
 }  // namespace
 
 Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& reader) {
-  const LayoutConfig& shape = reader.header().config.shape;
-  if (!same_shape(shape, core.config.shape)) {
-    return Error{ErrorCode::state_conflict, "the snapshot's blocks have " + words(shape) +
+  const CacheConfig& saved = reader.header().config;
+  if (!same_shapes(saved, core.config)) {
+    return Error{ErrorCode::state_conflict, "the snapshot's blocks have " + words(saved) +
                                                 "; those of cache " + core.config.name + " have " +
-                                                words(core.config.shape)};
+                                                words(core.config)};
   }
   SnapshotFit found;
   const std::int64_t now = core.services->clock.unix_ms();

@@ -104,13 +104,16 @@ Result<> SnapshotReader::load_index() {
   if (hash_bytes(index_, 0) != footer_.index_checksum) {
     return broken_snapshot("the checksum of its index is wrong");
   }
-  const std::uint64_t block_bytes = cairn::block_bytes(header_.config.shape);
   std::uint64_t blocks = 0;
   std::uint64_t offset = header_bytes_;
   for (SnapshotIndexCursor cursor(index_); !cursor.at_end(); ++blocks) {
     const auto record = cursor.next();
     if (!record) return record.error();
-    const bool fits = record->block_bytes == block_bytes &&
+    const KvGroupNumber group = record->key.kv_group();
+    const bool is_known = group < header_.config.kv_group_count();
+    const std::uint64_t block_bytes =
+        is_known ? cairn::block_bytes(header_.config.shape_of(group)) : 0;
+    const bool fits = is_known && record->block_bytes == block_bytes &&
                       record->stored_bytes <= footer_.index_offset - offset &&
                       (header_.compressed || record->stored_bytes == block_bytes);
     if (!fits)
@@ -148,13 +151,12 @@ std::optional<SnapshotReader::Block> SnapshotReader::next() {
 }
 
 Result<> SnapshotReader::check(const Block& block) {
-  return stream(block, Rooms(scratch_, cairn::block_bytes(header_.config.shape)));
+  return stream(block, Rooms(scratch_, block.record.block_bytes));
 }
 
 Result<> SnapshotReader::read(const Block& block, std::span<const iovec> room) {
   Rooms rooms(room);
-  CAIRN_ASSERT(rooms.left_bytes() == cairn::block_bytes(header_.config.shape),
-               "a block would be cut");
+  CAIRN_ASSERT(rooms.left_bytes() == block.record.block_bytes, "a block would be cut");
   return stream(block, rooms);
 }
 

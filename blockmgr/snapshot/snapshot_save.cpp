@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/hex.hpp"
+#include "base/pieces.hpp"
 #include "blockmgr/cache/awaited.hpp"
 #include "blockmgr/snapshot/snapshot_job.hpp"
 
@@ -111,7 +112,7 @@ std::optional<SnapshotRecord> describe(CacheCore& core, const BlockKey& key) {
   if (number == kNoEntry) return std::nullopt;
   const Entry& entry = store.entry(number);
   SnapshotRecord record{.key = key};
-  if (entry.parent != kNoEntry) record.parent = store.key(entry.parent);
+  record.parent = store.key_before(number);
   record.metadata = store.metadata(number);
   record.epoch = store.epoch(number);
   record.last_use_unix_ms = last_use(store, entry).unix_ms();
@@ -180,7 +181,7 @@ Result<> save_blocks(CacheCore& core, Cache& cache, SnapshotWriter& writer,
                                            " cannot be read: " + bytes.error().detail};
     }
     CAIRN_TRY(writer.add(std::move(first.record), *bytes));
-    progress.add(TransferTable::Arrived{.blocks = 1, .bytes = core.block_bytes});
+    progress.add(TransferTable::Arrived{.blocks = 1, .bytes = total_bytes(*bytes)});
     window.pop_front();
   }
   return progress.check_wanted();  // a job cancelled during the last block is not done

@@ -17,13 +17,16 @@ LayoutConfig one_block(LayoutConfig shape) {
 }  // namespace
 
 CanonicalStaging::CanonicalStaging(DeviceRuntime& runtime, PinnedPool& pool,
-                                   const LayoutConfig& shape)
-    : runtime_(runtime), pool_(pool), shape_(one_block(shape)) {}
+                                   std::vector<LayoutConfig> shapes)
+    : runtime_(runtime), pool_(pool), shapes_(std::move(shapes)) {
+  for (LayoutConfig& shape : shapes_) shape = one_block(shape);
+  zeros_.resize(shapes_.size());
+}
 
-void CanonicalStaging::acquire(Done<Block> done) {
+void CanonicalStaging::acquire(KvGroupNumber kv_group, Done<Block> done) {
   pool_.acquire(
-      Geometry::fully_contiguous(shape_).region_bytes(),
-      [shape = shape_, done = std::move(done)](Result<PinnedPool::Slot> slot) mutable {
+      Geometry::fully_contiguous(shapes_[kv_group]).region_bytes(),
+      [shape = shapes_[kv_group], done = std::move(done)](Result<PinnedPool::Slot> slot) mutable {
         if (!slot) return done(std::move(slot).error());
         std::vector<RegionView> memory{slot->view()};
         auto layout =
@@ -33,18 +36,20 @@ void CanonicalStaging::acquire(Done<Block> done) {
       });
 }
 
-Result<const BlockLayout*> CanonicalStaging::zeros() {
+Result<const BlockLayout*> CanonicalStaging::zeros(KvGroupNumber kv_group) {
+  const LayoutConfig& shape = shapes_[kv_group];
   MutexLock lock(mutex_);
-  if (!zeros_) {
+  std::optional<BlockLayout>& zeros = zeros_[kv_group];
+  if (!zeros) {
     auto layout =
-        LayoutBuilder().config(shape_).fully_contiguous().allocate_pinned(runtime_, {}).build();
+        LayoutBuilder().config(shape).fully_contiguous().allocate_pinned(runtime_, {}).build();
     if (!layout && runtime_.lost()) {
-      layout = LayoutBuilder().config(shape_).fully_contiguous().allocate_system().build();
+      layout = LayoutBuilder().config(shape).fully_contiguous().allocate_system().build();
     }
     if (!layout) return std::move(layout).error();
-    zeros_.emplace(std::move(*layout));
+    zeros.emplace(std::move(*layout));
   }
-  return &*zeros_;
+  return &*zeros;
 }
 
 }  // namespace cairn

@@ -9,9 +9,7 @@ namespace cairn {
 
 std::strong_ordering operator<=>(const SingleFlight::Place& a, const SingleFlight::Place& b) {
   if (a.to != b.to) return a.to <=> b.to;
-  const auto one = a.key.view().bytes();
-  const auto other = b.key.view().bytes();
-  return std::lexicographical_compare_three_way(one.begin(), one.end(), other.begin(), other.end());
+  return a.key <=> b.key;
 }
 
 SingleFlight::Expected* SingleFlight::find(const Place& place) {

@@ -35,17 +35,31 @@ struct PackedHead {
 static_assert(sizeof(PackedHead) == 32);
 
 struct PackedBlock {
-  std::uint32_t tier = 0;
+  std::uint8_t tier = 0;
+  KvGroupNumber kv_group = 0;
+  std::uint16_t zero = 0;
   std::uint32_t slot = 0;
   std::uint64_t generation = 0;
 };
 static_assert(sizeof(PackedBlock) == 16);
 
-void append_handle(std::string& out, const BlockHandle& handle) {
+void append_handle(std::string& out, const BlockHandle& handle, const KvGroupNames& groups) {
   out.append("\"tier\":\"").append(to_string(handle.tier)).append("\",\"slot\":");
   append_number(out, handle.slot);
   out.append(",\"generation\":");
   append_number(out, handle.generation);
+  if (groups.are_shown()) {
+    out.append(",\"kv_group\":\"").append(groups.name(handle.kv_group)).append("\"");
+  }
+}
+
+void append_transfer(std::string& out, const std::optional<TransferId>& transfer) {
+  out.append(",\"transfer\":");
+  if (transfer) {
+    out.append("\"").append(transfer_text(*transfer)).append("\"");
+  } else {
+    out.append("null");
+  }
 }
 
 void append_lease_end(std::string& out, const std::optional<LeaseId>& lease,
@@ -121,21 +135,37 @@ std::string match_text(const MatchAnswer& answer) {
     out.append(",\"shared_matched\":");
     append_number(out, *answer.remote_blocks);
   }
-  if (answer.with_transfer) {
-    out.append(",\"transfer\":");
-    if (answer.transfer) {
-      out.append("\"").append(transfer_text(*answer.transfer)).append("\"");
-    } else {
-      out.append("null");
-    }
-  }
+  if (answer.with_transfer) append_transfer(out, answer.transfer);
   out.append(",\"blocks\":[");
   append_matched_blocks(out, answer.keys, blocks);
   out.append("]}");
   return out;
 }
 
-std::string allocation_text(const Allocation& allocation) {
+std::string group_match_text(const GroupMatchAnswer& answer) {
+  const GroupMatch& match = answer.match;
+  std::string out;
+  out.reserve(192 + match.blocks.size() * (kBlockTextBytes + 2 * kMaxKeyBytes));
+  out.append("{\"matched\":");
+  append_number(out, match.matched);
+  out.append(",\"full_matched\":");
+  append_number(out, match.full_matched);
+  out += ',';
+  append_lease_end(out, match.lease, match.expires_at_unix_ms);
+  if (answer.with_transfer) append_transfer(out, answer.transfer);
+  out.append(",\"blocks\":[");
+  for (std::size_t i = 0; i < match.blocks.size(); ++i) {
+    out.append(i == 0 ? "{\"key\":\"" : ",{\"key\":\"");
+    append_hex(out, answer.keys[match.blocks[i].key].bytes());
+    out.append("\",");
+    append_handle(out, match.blocks[i].handle, answer.groups);
+    out += '}';
+  }
+  out.append("]}");
+  return out;
+}
+
+std::string allocation_text(const Allocation& allocation, const KvGroupNames& groups) {
   std::string out;
   out.reserve(160 + allocation.blocks.size() * kBlockTextBytes);
   out += '{';
@@ -143,7 +173,7 @@ std::string allocation_text(const Allocation& allocation) {
   out.append(",\"blocks\":[");
   for (std::size_t i = 0; i < allocation.blocks.size(); ++i) {
     out.append(i == 0 ? "{" : ",{");
-    append_handle(out, allocation.blocks[i]);
+    append_handle(out, allocation.blocks[i], groups);
     out += '}';
   }
   out.append("]}");
@@ -161,13 +191,14 @@ std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expi
   std::memcpy(out.data(), &head, sizeof head);
   char* at = out.data() + sizeof head;
   for (const BlockHandle& block : blocks) {
-    const PackedBlock packed{.tier = static_cast<std::uint32_t>(index_of(block.tier)),
+    const PackedBlock packed{.tier = static_cast<std::uint8_t>(index_of(block.tier)),
+                             .kv_group = block.kv_group,
                              .slot = block.slot,
                              .generation = block.generation};
     std::memcpy(at, &packed, sizeof packed);
     at += sizeof packed;
   }
-  constexpr PackedBlock kShared{.tier = static_cast<std::uint32_t>(kNumTiers)};
+  constexpr PackedBlock kShared{.tier = static_cast<std::uint8_t>(kNumTiers)};
   for (; remote_blocks > 0; --remote_blocks, at += sizeof kShared) {
     std::memcpy(at, &kShared, sizeof kShared);
   }
@@ -186,13 +217,14 @@ std::string commit_text(const CommitAnswer& answer) {
   return out;
 }
 
-std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at) {
+std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at,
+                        const KvGroupNames& groups) {
   std::string out = "{\"key\":\"";
   append_hex(out, key.bytes());
   out.append("\",\"status\":\"").append(to_string(status)).append("\"");
   if (at) {
     out += ',';
-    append_handle(out, *at);
+    append_handle(out, *at, groups);
   }
   return out += '}';
 }

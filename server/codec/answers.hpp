@@ -5,6 +5,7 @@
 #include <string>
 
 #include "blockmgr/cache/cache.hpp"
+#include "server/codec/kv_group_names.hpp"
 
 // Responses of the hot routes as JSON text. Written by hand: hex, numbers and fixed words need no
 // escaping.
@@ -19,12 +20,20 @@ struct MatchAnswer {
   std::optional<std::uint64_t> remote_blocks = std::nullopt;
 };
 std::string match_text(const MatchAnswer& answer);
-std::string allocation_text(const Allocation& allocation);
+struct GroupMatchAnswer {
+  std::span<const KeyView> keys;
+  const GroupMatch& match;
+  const KvGroupNames& groups;
+  bool with_transfer = false;  // whether the response has the member `transfer`
+  std::optional<TransferId> transfer = std::nullopt;
+};
+std::string group_match_text(const GroupMatchAnswer& answer);
+std::string allocation_text(const Allocation& allocation, const KvGroupNames& groups);
 
 // The same as little-endian bytes, for hot clients. Head: u32 number of blocks, u32 zero, the lease
 // (16 bytes, which its text shows in hex; zeros if none), u64 its end. Then 16 bytes per block: u8
-// tier, 3 zeros, u32 slot, u64 generation. The `remote_blocks` come last, with tier 3 and zeros for
-// the rest.
+// tier, u8 KV group, 2 zeros, u32 slot, u64 generation. The `remote_blocks` come last, with tier 3
+// and zeros for the rest.
 std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expires_at_unix_ms,
                           std::span<const BlockHandle> blocks, std::uint64_t remote_blocks = 0);
 
@@ -34,7 +43,8 @@ struct CommitAnswer {
 };
 std::string commit_text(const CommitAnswer& answer);
 // For one stored key. `at` is nullopt if the block is already gone.
-std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at);
+std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at,
+                        const KvGroupNames& groups);
 std::string released_text(std::uint64_t released);
 std::string renewed_text(const LeaseId& lease, std::int64_t expires_at_unix_ms);
 

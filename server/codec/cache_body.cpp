@@ -1,5 +1,6 @@
 #include "server/codec/cache_body.hpp"
 
+#include "blockmgr/index/config_check.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
 #include "server/codec/tier_memory_body.hpp"
@@ -17,6 +18,7 @@ constexpr std::array<std::string_view, 2> kPlacementWords = {"values", "holders"
 constexpr std::array<std::string_view, 3> kRemoteWriteWords = {"on_commit", "on_evict",
                                                                "second_use"};
 constexpr std::array<std::string_view, 2> kEvictionWords = {"lru", "class_hazard"};
+constexpr std::array<std::string_view, 3> kKvGroupKindWords = {"full", "window", "state"};
 constexpr std::array<std::string_view, 3> kReactionWords = {"none", "shrink", "callback"};
 
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
@@ -31,6 +33,59 @@ LayoutConfig read_shape(const json& object, const std::string& path, DecodeError
   shape.alignment = fields.optional_number("alignment", {}).value_or(kDefaultAlignment);
   fields.finish();
   return shape;
+}
+
+std::vector<KvGroupConfig> read_kv_groups(const json& list, const std::string& path,
+                                          DecodeErrors& errors) {
+  std::vector<KvGroupConfig> groups;
+  if (list.empty() || list.size() > kMaxKvGroups) {
+    errors.add(ErrorCode::out_of_range, path + " has " + std::to_string(list.size()) +
+                                            " elements; it takes 1 to " +
+                                            std::to_string(kMaxKvGroups));
+    return groups;
+  }
+  for (const json& item : list) {
+    Fields fields(item, path + "[" + std::to_string(groups.size()) + "]", errors);
+    KvGroupConfig& group = groups.emplace_back();
+    group.name = fields.string("name");
+    group.kind = static_cast<KvGroupKind>(fields.word("kind", kKvGroupKindWords));
+    if (group.kind == KvGroupKind::window) {
+      group.window_tokens =
+          static_cast<std::uint32_t>(fields.number("window_tokens", {1, UINT32_MAX}));
+    } else if (fields.has("window_tokens")) {
+      errors.add(ErrorCode::malformed,
+                 fields.path_of("window_tokens") + " is given; it is for the kind window only");
+    }
+    if (const json* shape = fields.object("layout")) {
+      group.shape = read_shape(*shape, fields.path_of("layout"), errors);
+    }
+    fields.finish();
+  }
+  return groups;
+}
+
+// Reads the shape of a cache's blocks: `layout`, or `block_tokens` with `kv_groups`.
+void read_shapes(Fields& fields, CacheConfig& config) {
+  DecodeErrors& errors = fields.errors();
+  if (!fields.has("kv_groups")) {
+    if (fields.has("block_tokens")) {
+      errors.add(ErrorCode::malformed, "block_tokens is given without kv_groups");
+    }
+    if (const json* shape = fields.object("layout")) {
+      config.shape = read_shape(*shape, fields.path_of("layout"), errors);
+    }
+    return;
+  }
+  if (fields.has("layout")) {
+    errors.add(ErrorCode::malformed,
+               "layout and kv_groups are both given; a cache takes one of them");
+    return;
+  }
+  config.block_tokens =
+      static_cast<std::uint32_t>(fields.number("block_tokens", {1, kMaxPageSize}));
+  if (const json* list = fields.list("kv_groups")) {
+    config.kv_groups = read_kv_groups(*list, fields.path_of("kv_groups"), errors);
+  }
 }
 
 // Reads how a tier's memory is shared with other processes.
@@ -61,9 +116,29 @@ void read_sharing(Fields& fields, Tier tier, TierConfig& config) {
   members.finish();
 }
 
-TierConfig read_tier_config(Fields& fields, Tier tier) {
-  TierConfig config;
+// Reads num_blocks or size_bytes, whichever is given.
+void read_tier_size(Fields& fields, bool has_kv_groups, TierConfig& config) {
+  if (fields.has("size_bytes")) {
+    config.size_bytes = fields.number("size_bytes", {1, kMaxLayoutBytes});
+    if (fields.has("num_blocks")) {
+      fields.errors().add(ErrorCode::malformed,
+                          fields.path_of("num_blocks") +
+                              " and size_bytes are both given; a tier takes one of them");
+    }
+    return;
+  }
+  if (has_kv_groups) {
+    fields.errors().add(
+        fields.has("num_blocks") ? ErrorCode::malformed : ErrorCode::missing_field,
+        fields.path_of("size_bytes") + " is missing; with kv_groups, tiers are sized in bytes");
+    return;
+  }
   config.num_blocks = static_cast<std::uint32_t>(fields.number("num_blocks", kAnyU32));
+}
+
+TierConfig read_tier_config(Fields& fields, Tier tier, bool has_kv_groups) {
+  TierConfig config;
+  read_tier_size(fields, has_kv_groups, config);
   const auto layout = fields.optional_word("layout", kLayoutWords);
   if (layout.value_or(0) == 1) config.layout = LayoutKind::layer_separate;
   if (fields.has("block_dim") && config.layout != LayoutKind::layer_separate) {
@@ -162,9 +237,26 @@ ordered_json shape_body(const LayoutConfig& shape) {
           {"alignment", shape.alignment}};
 }
 
+ordered_json kv_groups_body(const CacheConfig& config) {
+  ordered_json groups = ordered_json::array();
+  for (const KvGroupConfig& group : config.kv_groups) {
+    ordered_json body = {{"name", group.name}, {"kind", to_string(group.kind)}};
+    if (group.kind == KvGroupKind::window) body["window_tokens"] = group.window_tokens;
+    body["layout"] = shape_body(group.shape);
+    groups.push_back(std::move(body));
+  }
+  return groups;
+}
+
 ordered_json tier_body(const CacheConfig& cache, Tier tier) {
   const TierConfig& config = *cache.tiers[index_of(tier)];
-  ordered_json body = {{"num_blocks", config.num_blocks}, {"layout", to_string(config.layout)}};
+  ordered_json body = ordered_json::object();
+  if (cache.kv_groups.empty()) {
+    body["num_blocks"] = config.num_blocks;
+  } else {
+    body["size_bytes"] = config.num_blocks * slot_bytes(cache.shape, tier);
+  }
+  body["layout"] = to_string(config.layout);
   if (config.layout == LayoutKind::layer_separate) body["block_dim"] = to_string(config.block_dim);
   if (tier != Tier::disk) body["device_id"] = config.device_id;
   if (tier == Tier::pinned) body["numa_aware"] = config.numa_aware;
@@ -205,6 +297,16 @@ void add_memory(ordered_json& body, const BlockLayout& layout, std::uint32_t num
   body["strides"] = {{"block_bytes", geometry.block_stride_bytes()},
                      {"layer_bytes", geometry.layer_stride_bytes()},
                      {"outer_bytes", geometry.outer_stride_bytes()}};
+}
+
+// What each KV group has in a tier.
+void add_kv_groups(ordered_json& body, const CacheConfig& config, const TierStats& stats) {
+  for (std::size_t i = 0; i < stats.kv_groups.size(); ++i) {
+    const KvGroupStats& group = stats.kv_groups[i];
+    body["kv_groups"][group.name] = {{"block_bytes", block_bytes(config.kv_groups[i].shape)},
+                                     {"blocks", group.blocks},
+                                     {"bytes", group.bytes}};
+  }
 }
 
 void add_counts(ordered_json& body, const TierStats& stats) {
@@ -251,15 +353,14 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
   CacheConfig config;
   config.name = std::move(name);
   DecodeErrors& errors = fields.errors();
-  if (const json* shape = fields.object("layout"))
-    config.shape = read_shape(*shape, fields.path_of("layout"), errors);
+  read_shapes(fields, config);
   if (const json* tiers = fields.object("tiers")) {
     Fields members(*tiers, fields.path_of("tiers"), errors);
     for (Tier tier : kTiers) {
       const json* body = members.optional_object(kTierWords[index_of(tier)]);
       if (body == nullptr) continue;
       Fields tier_fields(*body, members.path_of(kTierWords[index_of(tier)]), errors);
-      config.tiers[index_of(tier)] = read_tier_config(tier_fields, tier);
+      config.tiers[index_of(tier)] = read_tier_config(tier_fields, tier, !config.kv_groups.empty());
     }
     members.finish();
     if (tiers->empty()) {
@@ -304,8 +405,12 @@ CacheChange read_cache_change(Fields& fields) {
       const json* object = members.optional_object(name);
       if (object == nullptr) continue;
       Fields tier_fields(*object, members.path_of(name), fields.errors());
-      change.num_blocks[index_of(tier)] =
-          static_cast<std::uint32_t>(tier_fields.number("num_blocks", kAnyU32));
+      if (tier_fields.has("size_bytes") && !tier_fields.has("num_blocks")) {
+        change.size_bytes[index_of(tier)] = tier_fields.number("size_bytes", {1, kMaxLayoutBytes});
+      } else {
+        change.num_blocks[index_of(tier)] =
+            static_cast<std::uint32_t>(tier_fields.number("num_blocks", kAnyU32));
+      }
       tier_fields.finish();
     }
     members.finish();
@@ -323,11 +428,17 @@ ordered_json cache_config_body(const CacheConfig& config) {
     if (!config.tiers[index_of(tier)]) continue;
     tiers[std::string(to_string(tier))] = tier_body(config, tier);
   }
-  ordered_json body = {{"layout", shape_body(config.shape)},
-                       {"tiers", std::move(tiers)},
-                       {"eviction", to_string(config.eviction)},
-                       {"offload", to_string(config.offload)},
-                       {"default_lease_ms", config.default_lease_ms}};
+  ordered_json body = ordered_json::object();
+  if (config.kv_groups.empty()) {
+    body["layout"] = shape_body(config.shape);
+  } else {
+    body["block_tokens"] = config.block_tokens;
+    body["kv_groups"] = kv_groups_body(config);
+  }
+  body["tiers"] = std::move(tiers);
+  body["eviction"] = to_string(config.eviction);
+  body["offload"] = to_string(config.offload);
+  body["default_lease_ms"] = config.default_lease_ms;
   for (Tier tier : kTiers) {
     const auto& pressure = config.pressure[index_of(tier)];
     if (pressure) body["pressure"][std::string(to_string(tier))] = pressure_body(*pressure);
@@ -352,7 +463,7 @@ ordered_json cache_shape(const Cache& cache) {
       }
     }
   }
-  body["block_bytes"] = cache.block_bytes();
+  body["block_bytes"] = block_bytes(cache.config().shape);
   return body;
 }
 
@@ -363,7 +474,9 @@ ordered_json cache_status(const Cache& cache) {
   for (Tier tier : kTiers) {
     const TierStats& tier_stats = stats.tiers[index_of(tier)];
     if (!tier_stats.present) continue;
-    add_counts(body["tiers"][std::string(to_string(tier))], tier_stats);
+    ordered_json& of_tier = body["tiers"][std::string(to_string(tier))];
+    add_counts(of_tier, tier_stats);
+    add_kv_groups(of_tier, cache.config(), tier_stats);
     hits += tier_stats.hit_blocks;
   }
   const EvictionKind in_force =

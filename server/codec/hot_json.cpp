@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "server/codec/ids.hpp"
 #include "server/codec/json_reader.hpp"
@@ -44,8 +45,8 @@ Error too_many(std::string_view list, std::size_t most) {
                                        std::to_string(most) + " that it takes"};
 }
 
-template <class T>
-Result<> store(Result<std::uint64_t> number, T& out) {
+template <class Number, class T>
+Result<> store(Result<Number> number, T& out) {
   if (!number) return std::move(number).error();
   out = static_cast<T>(*number);
   return {};
@@ -167,9 +168,12 @@ Result<> each_object(Body& body, od::value value, const Where& where, std::size_
 }
 
 // Accepts and ignores `key`, so that clients can send a match's blocks unchanged.
-Result<BlockHandle> read_handle(Body& body, od::object object, const Where& element) {
-  static constexpr std::array<std::string_view, 4> kNames = {"tier", "slot", "generation", "key"};
+Result<BlockHandle> read_handle(Body& body, od::object object, const Where& element,
+                                const KvGroupNames& groups) {
+  static constexpr std::array<std::string_view, 5> kNames = {"tier", "slot", "generation", "key",
+                                                             "kv_group"};
   BlockHandle handle;
+  bool names_group = false;
   auto seen =
       body.fields(object, kNames, element, [&](std::size_t index, od::value value) -> Result<> {
         Where where = element;
@@ -177,10 +181,13 @@ Result<BlockHandle> read_handle(Body& body, od::object object, const Where& elem
         if (index < 3) return read_handle_field(body, index, value, where, handle);
         auto text = body.string(value, where);
         if (!text) return std::move(text).error();
-        return {};
+        if (index == 3) return {};
+        names_group = true;
+        return store(groups.number(*text), handle.kv_group);
       });
   if (!seen) return std::move(seen).error();
   CAIRN_TRY(require(*seen, 0b0111, kNames, element));
+  if (!names_group) CAIRN_TRY(store(groups.unnamed(), handle.kv_group));
   return handle;
 }
 
@@ -238,10 +245,13 @@ Result<> read_if_exists(Body& body, od::value value, const Where& where, bool& r
   return {};
 }
 
-Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where& element) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "tier", "slot", "generation", "key", "parent", "metadata", "ttl_ms", "priority", "if_exists"};
+Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where& element,
+                                      const KvGroupNames& groups) {
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "tier",     "slot",   "generation", "key",       "parent",
+      "metadata", "ttl_ms", "priority",   "if_exists", "kv_group"};
   CommitBlock block;
+  std::optional<std::string_view> group;
   auto seen = body.fields(object, kNames, element, [&](std::size_t index, od::value value) {
     Where where = element;
     where.name = kNames[index];
@@ -259,12 +269,23 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
         return store(body.number(value, where, kPriorities), block.priority.emplace());
       case 8:
         return read_if_exists(body, value, where, block.refuse_duplicate);
+      case 9: {
+        auto name = body.string(value, where);
+        if (!name) return Result<>(std::move(name).error());
+        group = *name;
+        return Result<>();
+      }
       default:
         return read_handle_field(body, index, value, where, block.handle);
     }
   });
   if (!seen) return std::move(seen).error();
   CAIRN_TRY(require(*seen, 0b1111, kNames, element));
+  if (groups.are_shown() || group) {
+    CAIRN_TRY(store(groups.number_or_unnamed(group), block.handle.kv_group));
+    block.key = in_group(block.key, block.handle.kv_group);
+    if (block.parent) block.parent = in_group(*block.parent, block.handle.kv_group);
+  }
   return block;
 }
 
@@ -294,12 +315,62 @@ Result<> check_release(const ReleaseBody& body, bool has_blocks) {
                "blocks has 0 elements; it takes at least 1 (leave it out to release all)"};
 }
 
+// Reads the number of blocks of each KV group, by its name.
+Result<> read_counts(Body& body, od::value value, const Where& where, const KvGroupNames& groups,
+                     AllocateBody& out) {
+  auto object = body.object(value, where);
+  if (!object) return std::move(object).error();
+  out.group_counts.assign(1, 0);
+  for (auto next : *object) {
+    od::field field;
+    if (auto error = std::move(next).get(field)) return body.broken(error);
+    std::string_view name;
+    if (auto error = field.unescaped_key().get(name)) return body.broken(error);
+    const auto group = groups.number(name);
+    if (!group) return group.error();
+    if (out.group_counts.size() <= *group) out.group_counts.resize(*group + std::size_t{1});
+    std::uint32_t& count = out.group_counts[*group];
+    if (count > 0) {
+      return Error{ErrorCode::malformed, "counts names " + std::string(name) + " twice"};
+    }
+    CAIRN_TRY(store(body.number(field.value(), {.name = name}, kAnyU32), count));
+  }
+  return {};
+}
+
+// Sets both forms of an allocation's size from the one that was given.
+Result<> check_counts(bool has_count, const KvGroupNames& groups, AllocateBody& out) {
+  if (has_count && !out.group_counts.empty()) {
+    return Error{ErrorCode::malformed,
+                 "count and counts are both given; an allocation takes one of them"};
+  }
+  if (has_count) {
+    if (!groups.are_shown()) return {};
+    const auto group = groups.unnamed();
+    if (!group) return group.error();
+    out.group_counts.assign(*group + std::size_t{1}, 0);
+    out.group_counts[*group] = out.count;
+    return {};
+  }
+  if (out.group_counts.empty()) {
+    return Error{ErrorCode::missing_field, "count (or counts) is missing"};
+  }
+  const std::uint64_t sum =
+      std::accumulate(out.group_counts.begin(), out.group_counts.end(), std::uint64_t{0});
+  if (sum < 1 || sum > UINT32_MAX) {
+    return Error{ErrorCode::out_of_range,
+                 "counts has " + std::to_string(sum) + " blocks; it takes at least 1"};
+  }
+  out.count = static_cast<std::uint32_t>(sum);
+  return {};
+}
+
 }  // namespace
 
 Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits, MatchBody& out) {
-  static constexpr std::array<std::string_view, 9> kNames = {"keys",   "lease_ms", "tokens",
-                                                             "salt",   "onboard",  "wait_ms",
-                                                             "shared", kReuseName, kSessionName};
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "keys",    "lease_ms", "tokens", "salt",     "onboard",
+      "wait_ms", "shared",   "have",   kReuseName, kSessionName};
   out.clear();
   return read_body(bytes, [&out, &limits](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
@@ -324,6 +395,8 @@ Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits,
           return store(body.number(value, where, {0, kMaxWaitMs}), out.wait_ms);
         case 6:
           return read_flag(body, value, where, out.shared);
+        case 7:
+          return store(body.number(value, where, kAnyU32), out.have);
         default:
           return read_hint_field(body, value, where, out.hint);
       }
@@ -333,11 +406,11 @@ Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits,
   });
 }
 
-Result<AllocateBody> read_allocate(std::span<const std::byte> bytes) {
-  static constexpr std::array<std::string_view, 4> kNames = {"count", "tier", "lease_ms",
-                                                             "priority"};
+Result<AllocateBody> read_allocate(std::span<const std::byte> bytes, const KvGroupNames& groups) {
+  static constexpr std::array<std::string_view, 5> kNames = {"count", "tier", "lease_ms",
+                                                             "priority", "counts"};
   AllocateBody out;
-  auto read = read_body(bytes, [&out](Body& body, od::object root) -> Result<> {
+  auto read = read_body(bytes, [&](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
       const Where where{.name = kNames[index]};
       switch (index) {
@@ -347,28 +420,30 @@ Result<AllocateBody> read_allocate(std::span<const std::byte> bytes) {
           return read_tier(body, value, where, out.tier.emplace());
         case 2:
           return store(body.number(value, where, kAnyU32), out.lease_ms.emplace());
-        default:
+        case 3:
           return store(body.number(value, where, kPriorities), out.priority);
+        default:
+          return read_counts(body, value, where, groups, out);
       }
     });
     if (!seen) return std::move(seen).error();
-    return require(*seen, 0b1, kNames, {});
+    return check_counts(*seen & 1U, groups, out);
   });
   if (!read) return std::move(read).error();
   return out;
 }
 
-Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max_blocks) {
+Result<CommitBody> read_commit(std::span<const std::byte> bytes, const BlockBounds& bounds) {
   static constexpr std::array<std::string_view, 5> kNames = {"lease", "blocks", "release",
                                                              kReuseName, kSessionName};
   CommitBody out;
-  auto read = read_body(bytes, [&out, max_blocks](Body& body, od::object root) -> Result<> {
+  auto read = read_body(bytes, [&](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
       const Where where{.name = kNames[index]};
       if (index == 1) {
-        return each_object(body, value, where, max_blocks,
+        return each_object(body, value, where, bounds.max_blocks,
                            [&](od::object object, const Where& element) -> Result<> {
-                             auto block = read_commit_block(body, object, element);
+                             auto block = read_commit_block(body, object, element, bounds.groups);
                              if (!block) return std::move(block).error();
                              out.blocks.push_back(std::move(*block));
                              return {};
@@ -387,7 +462,7 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, std::size_t max
   return out;
 }
 
-Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t max_blocks) {
+Result<ReleaseBody> read_release(std::span<const std::byte> bytes, const BlockBounds& bounds) {
   static constexpr std::array<std::string_view, 6> kNames = {
       "blocks", "to_lease", "input_tokens", "output_tokens", kReuseName, kSessionName};
   ReleaseBody out;
@@ -407,9 +482,9 @@ Result<ReleaseBody> read_release(std::span<const std::byte> bytes, std::size_t m
         return store(body.number(value, where, kAnyU32), tokens.emplace());
       }
       has_blocks = true;
-      return each_object(body, value, where, max_blocks,
+      return each_object(body, value, where, bounds.max_blocks,
                          [&](od::object object, const Where& element) -> Result<> {
-                           auto handle = read_handle(body, object, element);
+                           auto handle = read_handle(body, object, element, bounds.groups);
                            if (!handle) return std::move(handle).error();
                            out.blocks.push_back(*handle);
                            return {};

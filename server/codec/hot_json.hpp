@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/result.hpp"
+#include "server/codec/kv_group_names.hpp"
 #include "server/codec/requests.hpp"
 
 // Reads the hot requests from JSON without building a document. A match of 64 keys takes a few
@@ -14,9 +15,14 @@
 namespace cairn::hot_json {
 
 Result<> read_match(std::span<const std::byte> body, const MatchLimits& limits, MatchBody& out);
-Result<AllocateBody> read_allocate(std::span<const std::byte> body);
-Result<CommitBody> read_commit(std::span<const std::byte> body, std::size_t max_blocks);
-Result<ReleaseBody> read_release(std::span<const std::byte> body, std::size_t max_blocks);
+Result<AllocateBody> read_allocate(std::span<const std::byte> body, const KvGroupNames& groups);
+// How many blocks a body may name, and in which KV groups. Error: unknown_kv_group for another.
+struct BlockBounds {
+  std::size_t max_blocks = 0;
+  const KvGroupNames& groups;
+};
+Result<CommitBody> read_commit(std::span<const std::byte> body, const BlockBounds& bounds);
+Result<ReleaseBody> read_release(std::span<const std::byte> body, const BlockBounds& bounds);
 Result<RenewBody> read_renew(std::span<const std::byte> body);
 
 }  // namespace cairn::hot_json

@@ -32,7 +32,8 @@ struct MatchBody {
   std::optional<Tier> onboard;
   std::uint32_t wait_ms = 0;
   RequestHint hint;
-  bool shared = true;  // also ask the shared tier for missing blocks
+  bool shared = true;      // also ask the shared tier for missing blocks
+  std::uint32_t have = 0;  // leading keys whose full blocks the caller has
 
   void clear() {
     keys.clear();
@@ -45,6 +46,7 @@ struct MatchBody {
     hint.reuse = {};
     hint.session.clear();
     shared = true;
+    have = 0;
   }
 };
 
@@ -63,7 +65,8 @@ struct MatchLimits {
 
 struct AllocateBody {
   std::uint32_t count = 0;
-  std::optional<Tier> tier;  // nullopt: the cache's highest tier
+  std::vector<std::uint32_t> group_counts = {};  // by KV group; empty: the group `default`
+  std::optional<Tier> tier;                      // nullopt: the cache's highest tier
   std::optional<std::uint32_t> lease_ms;
   std::uint8_t priority = 50;
 };

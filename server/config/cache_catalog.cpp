@@ -91,6 +91,12 @@ Result<CacheCatalog::Remembered> CacheCatalog::read_file(const std::string& name
 Result<CacheConfig> CacheCatalog::from_slot_file(const std::string& name) const {
   for (const LabelledFile& file : manager_.labelled_files()) {
     if (file.label.owner != name) continue;
+    if (file.label.description.empty() && file.label.shapes_hash != 0) {
+      return Error{ErrorCode::impossible,
+                   file.path +
+                       " belongs to a cache of several KV groups, and its label does not "
+                       "describe them; create the cache again with the same body"};
+    }
     if (file.label.description.empty()) return from_shape(file);
     auto body = parse_document(file.label.description);
     if (!body) return std::move(body).error();

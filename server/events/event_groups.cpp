@@ -5,7 +5,8 @@ namespace {
 
 bool continues(const EventGroup& group, const BlockEvent& event) {
   if (event.kind == BlockEventKind::cleared || group.keys.size() >= kMaxGroupKeys) return false;
-  if (group.kind != event.kind || group.cache != event.cache || group.tier != event.tier) {
+  if (group.kind != event.kind || group.cache != event.cache || group.tier != event.tier ||
+      !event.key || event.key->kv_group() != group.kv_group) {
     return false;
   }
   return event.kind == BlockEventKind::removed ||
@@ -21,6 +22,7 @@ std::vector<EventGroup> group_events(std::span<const BlockEvent> events) {
       groups.push_back({.kind = event.kind,
                         .cache = event.cache,
                         .tier = event.tier,
+                        .kv_group = event.key ? event.key->kv_group() : KvGroupNumber{0},
                         .keys = {},
                         .parent = event.parent});
     }

@@ -16,6 +16,7 @@ struct EventGroup {
   BlockEventKind kind = BlockEventKind::stored;
   std::uint32_t cache = 0;
   std::optional<EventTier> tier;
+  KvGroupNumber kv_group = 0;      // of the keys
   std::vector<BlockKey> keys;      // stored: each the parent of the next
   std::optional<BlockKey> parent;  // of the first key, if known
   bool any_metadata = false;       // some block has metadata

@@ -6,6 +6,7 @@
 
 #include "server/codec/document.hpp"
 #include "server/codec/ids.hpp"
+#include "server/codec/kv_group_names.hpp"
 #include "server/events/event_groups.hpp"
 #include "server/events/event_tokens.hpp"
 
@@ -89,6 +90,10 @@ class EventStreams::Stream {
       ordered_json keys = ordered_json::array();
       for (const BlockKey& key : group.keys) keys.push_back(key_text(key));
       data["keys"] = std::move(keys);
+      if (const auto found = streams_.manager_.find_cache(cache)) {
+        const KvGroupNames groups((*found)->config());
+        if (groups.are_shown()) data["kv_group"] = groups.name(group.kv_group);
+      }
     }
     if (group.kind == BlockEventKind::stored) {
       data["parent"] = group.parent ? ordered_json(key_text(*group.parent)) : ordered_json(nullptr);

@@ -1,6 +1,7 @@
 #include "server/events/kv_payload.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/assert.hpp"
 #include "server/codec/document.hpp"
@@ -49,6 +50,17 @@ ordered_json hash_of(const BlockKey& key, const KvEventForm& form) {
   return number;
 }
 
+// The members with which vLLM names the group of a block.
+void add_kv_group(ordered_json& members, const KvEvent& event) {
+  members["group_idx"] = event.group.kv_group;
+  if (event.group.kind != BlockEventKind::stored) return;
+  constexpr std::array<std::string_view, 3> kKinds = {"full_attention", "sliding_window", "mamba"};
+  members["kv_cache_spec_kind"] = kKinds[static_cast<std::size_t>(event.kv_group->kind)];
+  members["kv_cache_spec_sliding_window"] = event.kv_group->kind == KvGroupKind::window
+                                                ? ordered_json(event.kv_group->window_tokens)
+                                                : ordered_json(nullptr);
+}
+
 // Members in array order. Readers of arrays count the members, so arrays have only those that
 // vLLM's classes had when they were arrays.
 ordered_json members_of(const KvEvent& event, const KvEventForm& form) {
@@ -71,6 +83,7 @@ ordered_json members_of(const KvEvent& event, const KvEventForm& form) {
   if (form.events == KvEventForm::Events::maps && !place.locality.empty()) {
     members["locality"] = place.locality;
   }
+  if (event.kv_group && form.events == KvEventForm::Events::maps) add_kv_group(members, event);
   return members;
 }
 
@@ -107,6 +120,9 @@ std::optional<std::string> kv_payload(std::span<const KvEvent> events, const KvE
   for (const KvEvent& event : events) {
     // The form has no event for a cleared tier; its blocks were reported one by one.
     if (event.group.kind == BlockEventKind::cleared && event.group.tier) continue;
+    const bool is_full = !event.kv_group || event.kv_group->kind == KvGroupKind::full ||
+                         event.group.kind == BlockEventKind::cleared;
+    if (!is_full && form.events == KvEventForm::Events::arrays) continue;
     list.push_back(written(event, form));
     unix_ms = event.group.unix_ms;
   }

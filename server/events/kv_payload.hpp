@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "blockmgr/index/config.hpp"
 #include "server/events/event_groups.hpp"
 
 namespace cairn {
@@ -30,6 +31,9 @@ struct KvEvent {
   EventGroup group;
   std::vector<std::uint32_t> tokens;  // empty: unknown
   std::uint32_t block_size = 0;       // tokens per block
+  // Set in a cache with kv_groups. Readers of arrays do not know groups, so they get the events of
+  // full groups only.
+  std::optional<KvGroupConfig> kv_group = {};
 };
 
 // Returns nullopt if a router would know none of the events.

@@ -103,13 +103,20 @@ class ZmqPublisher::Impl {
       const std::string cache = manager_.events().cache_name(group.cache);
       if (!settings_.cache.empty() && settings_.cache != cache) continue;
       std::uint32_t block_size = 0;
+      std::optional<KvGroupConfig> kv_group;
       if (auto found = manager_.find_cache(cache)) {
-        block_size = static_cast<std::uint32_t>((*found)->config().shape.page_size);
+        const CacheConfig& config = (*found)->config();
+        block_size = static_cast<std::uint32_t>(config.tokens_per_key());
+        if (!config.kv_groups.empty()) kv_group = config.kv_groups[group.kv_group];
+        if (kv_group && kv_group->kind != KvGroupKind::state) {
+          block_size = static_cast<std::uint32_t>(kv_group->shape.page_size);
+        }
       }
       for (GroupAndTokens& part : split_by_tokens(manager_, cache, std::move(group))) {
         batch.push_back({.group = std::move(part.group),
                          .tokens = std::move(part.tokens),
-                         .block_size = block_size});
+                         .block_size = block_size,
+                         .kv_group = kv_group});
       }
     }
     publish_batch(batch);

@@ -28,9 +28,18 @@ EngineMemory::Terms terms_of(const EngineMemoryBody& body, const Call& call) {
   return terms;
 }
 
-Result<EngineCopyBody> read_copy(const Service& service, const Call& call, EngineCopyKind kind) {
-  return read_body(call, max_values(service), [&service, kind](Fields& fields) {
-    return read_engine_copy(fields, kind, service.manager.options().max_blocks_per_request);
+Result<EngineCopyBody> read_copy(const Service& service, const Call& call, const Cache& cache,
+                                 EngineCopyKind kind) {
+  const KvGroupNames groups(cache.config());
+  return read_body(call, max_values(service), [&](Fields& fields) {
+    EngineCopyBody body =
+        read_engine_copy(fields, kind, service.manager.options().max_blocks_per_request);
+    const KvGroupNumber group = read_one_kv_group(fields, groups);
+    body.keys = in_group(std::move(body.keys), group);
+    for (auto& parent : body.parents) {
+      if (parent) parent = in_group(*parent, group);
+    }
+    return body;
   });
 }
 
@@ -96,7 +105,7 @@ void delete_engine_memory(Service& service, const Call& call, Reply reply) {
 }
 
 void load_to_engine(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
-  auto body = read_copy(service, call, EngineCopyKind::load);
+  auto body = read_copy(service, call, *cache, EngineCopyKind::load);
   if (!body) return reply.error(body.error());
   const auto id = service.manager.engine_memories().load(body->memory, call.holder(),
                                                          {.cache = std::move(cache),
@@ -109,7 +118,7 @@ void load_to_engine(Service& service, const Call& call, std::shared_ptr<Cache> c
 
 void store_from_engine(Service& service, const Call& call, std::shared_ptr<Cache> cache,
                        Reply reply) {
-  auto body = read_copy(service, call, EngineCopyKind::store);
+  auto body = read_copy(service, call, *cache, EngineCopyKind::store);
   if (!body) return reply.error(body.error());
   EngineStoreRequest request;
   request.cache = std::move(cache);

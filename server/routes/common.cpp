@@ -17,6 +17,38 @@ Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call
 
 Result<BlockKey> key_of(const Call& call) { return key_from(call.path[1], "the key in the path"); }
 
+Result<BlockKey> block_key_of(const Call& call, const Cache& cache) {
+  auto key = key_of(call);
+  if (!key) return key;
+  Query query(call.head.query);
+  const KvGroupNumber group = read_one_kv_group(query, KvGroupNames(cache.config()));
+  CAIRN_TRY(query.finish());
+  return in_group(*key, group);
+}
+
+std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,
+                                     std::optional<KvGroupNumber> group) {
+  const std::size_t groups = cache.config().kv_group_count();
+  if (group || groups == 1) return in_group(std::move(keys), group.value_or(0));
+  std::vector<KeyView> all;
+  all.reserve(keys.size() * groups);
+  for (const BlockKey& key : keys) {
+    for (std::size_t i = 0; i < groups; ++i) {
+      all.push_back(key.view().in(static_cast<KvGroupNumber>(i)));
+    }
+  }
+  const std::vector<bool> present = cache.contains(all);
+  std::vector<BlockKey> blocks;
+  for (std::size_t first = 0; first < all.size(); first += groups) {
+    const std::size_t before = blocks.size();
+    for (std::size_t i = first; i < first + groups; ++i) {
+      if (present[i]) blocks.emplace_back(all[i]);
+    }
+    if (blocks.size() == before) blocks.emplace_back(all[first]);
+  }
+  return blocks;
+}
+
 std::string cache_path(std::string_view name) { return std::string("/v1/caches/").append(name); }
 
 std::size_t max_values(const Service& service) {

@@ -6,6 +6,7 @@
 
 #include "server/codec/fields.hpp"
 #include "server/codec/key_list.hpp"
+#include "server/codec/kv_group_names.hpp"
 #include "server/codec/media_type.hpp"
 #include "server/codec/query.hpp"
 #include "server/routes/reply.hpp"
@@ -18,6 +19,13 @@ namespace cairn::routes {
 Result<std::shared_ptr<Cache>> cache_of(const Service& service, const Call& call);
 // The key named in the path, after the cache.
 Result<BlockKey> key_of(const Call& call);
+// The block that the path names, of the group that the parameter `kv_group` names. Error:
+// unknown_kv_group.
+Result<BlockKey> block_key_of(const Call& call, const Cache& cache);
+// The blocks of these keys, of that group. Without a group: of all groups that have a block of the
+// key; of the first group for a key that no group has.
+std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,
+                                     std::optional<KvGroupNumber> group);
 // The format of a structured body. A missing body needs no content type.
 Result<WireFormat> format_of(const Call& call);
 // Parses a structured body.

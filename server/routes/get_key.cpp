@@ -5,6 +5,7 @@
 #include "base/pieces.hpp"
 #include "blockmgr/cache/block_pieces.hpp"
 #include "server/codec/byte_range.hpp"
+#include "server/codec/kv_group_names.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/problem.hpp"
@@ -66,9 +67,10 @@ Result<KeyRequest> read_request(const Call& call, std::shared_ptr<Cache> cache) 
   if (!key) return std::move(key).error();
   Query query(call.head.query);
   const auto piece = query.piece();
+  const KvGroupNumber group = read_one_kv_group(query, KvGroupNames(cache->config()));
   CAIRN_TRY(query.finish());
   return KeyRequest{.cache = std::move(cache),
-                    .key = *key,
+                    .key = in_group(*key, group),
                     .piece = piece,
                     .holder = call.holder(),
                     .pins = call.pins(),

@@ -37,9 +37,11 @@ void hints(Service& service, const Call& call, std::shared_ptr<Cache> cache, Rep
   });
   if (!body) return reply.error(body.error());
   HintRequest request{.reuse = body->hint.reuse, .holder = call.holder()};
+  std::vector<BlockKey> blocks;
   std::vector<KeyView> keys;
   if (body->keys) {
-    keys.assign(body->keys->begin(), body->keys->end());
+    blocks = blocks_of_keys(*cache, *body->keys, std::nullopt);
+    keys.assign(blocks.begin(), blocks.end());
     request.keys = keys;
   } else {
     request.session = body->hint.session;

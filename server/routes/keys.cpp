@@ -9,6 +9,7 @@ namespace {
 struct EvictBody {
   std::vector<BlockKey> keys;
   std::optional<Tier> tier;
+  std::optional<KvGroupNumber> kv_group;  // nullopt: all
 };
 
 ordered_json evicted_body(const EvictResult& result) {
@@ -18,7 +19,7 @@ ordered_json evicted_body(const EvictResult& result) {
           {"missing", result.missing}};
 }
 
-ordered_json block_body(const BlockInfo& info) {
+ordered_json block_body(const BlockInfo& info, const KvGroupNames& groups) {
   ordered_json body = {{"tier", to_string(info.handle.tier)},
                        {"slot", info.handle.slot},
                        {"generation", info.handle.generation},
@@ -29,6 +30,7 @@ ordered_json block_body(const BlockInfo& info) {
                        {"epoch", info.epoch},
                        {"priority", info.priority},
                        {"last_use_ms", info.last_use_unix_ms}};
+  if (groups.are_shown()) body["kv_group"] = groups.name(info.handle.kv_group);
   if (info.key) body["key"] = key_text(*info.key);
   if (info.parent) body["parent"] = key_text(*info.parent);
   if (!info.metadata.empty()) {
@@ -60,12 +62,17 @@ Result<BlockListRequest> read_list(const Call& call) {
 void delete_key(Service&, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto key = key_of(call);
   if (!key) return reply.error(key.error());
-  if (auto erased = cache->erase(*key); !erased) return reply.error(erased.error());
+  Query query(call.head.query);
+  const auto group = read_kv_group(query, KvGroupNames(cache->config()));
+  if (auto read = query.finish(); !read) return reply.error(read.error());
+  if (auto erased = cache->erase_all(blocks_of_keys(*cache, {*key}, group)); !erased) {
+    return reply.error(erased.error());
+  }
   reply.empty(204);
 }
 
 void get_metadata(Service&, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
-  auto key = key_of(call);
+  auto key = block_key_of(call, *cache);
   if (!key) return reply.error(key.error());
   auto text = cache->metadata(*key);
   if (!text) return reply.error(text.error());
@@ -73,7 +80,7 @@ void get_metadata(Service&, const Call& call, std::shared_ptr<Cache> cache, Repl
 }
 
 void put_metadata(Service&, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
-  auto key = key_of(call);
+  auto key = block_key_of(call, *cache);
   if (!key) return reply.error(key.error());
   auto document = body_document(call);
   if (!document) return reply.error(document.error());
@@ -98,7 +105,8 @@ void list_blocks(Service& service, const Call& call, std::shared_ptr<Cache> cach
               auto list = cache->list(request);
               if (!list) return answer.error(list.error());
               ordered_json blocks = ordered_json::array();
-              for (const BlockInfo& info : list->blocks) blocks.push_back(block_body(info));
+              const KvGroupNames groups(cache->config());
+              for (const BlockInfo& info : list->blocks) blocks.push_back(block_body(info, groups));
               answer.document(200, {{"blocks", std::move(blocks)},
                                     {"next_cursor", cursor_body(list->next_cursor)}});
             });
@@ -112,12 +120,14 @@ void list_pending(Service& service, const Call& call, std::shared_ptr<Cache> cac
   if (auto read = query.finish(); !read) return reply.error(read.error());
   answer_on(service.readers, std::move(reply), [cache = std::move(cache), request](Reply& answer) {
     const PendingList list = cache->pending(request);
+    const KvGroupNames groups(cache->config());
     ordered_json blocks = ordered_json::array();
     for (const PendingBlock& block : list.blocks) {
       blocks.push_back({{"key", key_text(block.key)},
                         {"from", to_string(block.from)},
                         {"to", to_string(block.to)},
                         {"age_ms", block.age_ms}});
+      if (groups.are_shown()) blocks.back()["kv_group"] = groups.name(block.key.kv_group());
     }
     answer.document(
         200, {{"pending", std::move(blocks)}, {"next_cursor", cursor_body(list.next_cursor)}});
@@ -126,15 +136,17 @@ void list_pending(Service& service, const Call& call, std::shared_ptr<Cache> cac
 
 void evict(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   const std::size_t max_keys = service.manager.options().max_blocks_per_request;
-  auto body = read_body(call, max_values(service), [max_keys](Fields& fields) {
+  const KvGroupNames groups(cache->config());
+  auto body = read_body(call, max_values(service), [&](Fields& fields) {
     return EvictBody{.keys = read_keys(fields, "keys", max_keys),
-                     .tier = read_optional_tier(fields, "tier")};
+                     .tier = read_optional_tier(fields, "tier"),
+                     .kv_group = read_kv_group(fields, groups)};
   });
   if (!body) return reply.error(body.error());
   if (body->tier) {
     if (auto has = check_tier(*cache, *body->tier); !has) return reply.error(has.error());
   }
-  cache->evict(std::move(body->keys), body->tier,
+  cache->evict(blocks_of_keys(*cache, std::move(body->keys), body->kv_group), body->tier,
                [reply = std::move(reply)](Result<EvictResult> result) mutable {
                  if (!result) return reply.error(result.error());
                  reply.document(200, evicted_body(*result));

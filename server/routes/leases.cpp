@@ -48,7 +48,10 @@ ordered_json lease_body(const LeaseInfo& info) {
 }  // namespace
 
 void allocate(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
-  auto body = read_hot(call, max_values(service), hot_json::read_allocate);
+  const KvGroupNames groups(cache->config());
+  auto body = read_hot(call, max_values(service), [&](std::span<const std::byte> bytes) {
+    return hot_json::read_allocate(bytes, groups);
+  });
   if (!body) return reply.error(body.error());
   if (auto fits = check_count(service, "count", body->count); !fits) {
     return reply.error({ErrorCode::out_of_range,
@@ -58,17 +61,20 @@ void allocate(Service& service, const Call& call, std::shared_ptr<Cache> cache, 
   const Tier tier = body->tier.value_or(cache->highest_tier());
   if (auto fits = check_size(*cache, tier, body->count); !fits) return reply.error(fits.error());
   const AllocateRequest request{.count = body->count,
+                                .group_counts = std::move(body->group_counts),
                                 .tier = tier,
                                 .lease_ms = body->lease_ms,
                                 .priority = body->priority,
                                 .quota = call.quota(),
                                 .pins = call.pins(),
                                 .holder = call.holder()};
-  cache->allocate(request, [reply = std::move(reply), packed = call.style.form.bytes,
-                            memory_id = cache->memory_id()](Result<Allocation> allocation) mutable {
+  cache->allocate(request, [cache, reply = std::move(reply),
+                            packed = call.style.form.bytes](Result<Allocation> allocation) mutable {
     if (!allocation) return reply.error(allocation.error());
-    add_memory_id(reply, memory_id);
-    if (!packed) return reply.text(200, allocation_text(*allocation));
+    add_memory_id(reply, cache->memory_id());
+    if (!packed) {
+      return reply.text(200, allocation_text(*allocation, KvGroupNames(cache->config())));
+    }
     reply.bytes(
         packed_blocks(allocation->lease, allocation->expires_at_unix_ms, allocation->blocks));
   });
@@ -76,8 +82,9 @@ void allocate(Service& service, const Call& call, std::shared_ptr<Cache> cache, 
 
 void commit(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   const std::size_t most = service.manager.options().max_blocks_per_request;
-  auto body = read_hot(call, max_values(service), [most](std::span<const std::byte> bytes) {
-    return hot_json::read_commit(bytes, most);
+  const KvGroupNames groups(cache->config());
+  auto body = read_hot(call, max_values(service), [&](std::span<const std::byte> bytes) {
+    return hot_json::read_commit(bytes, {.max_blocks = most, .groups = groups});
   });
   if (!body) return reply.error(body.error());
   std::vector<BlockKey> keys;
@@ -109,8 +116,9 @@ void release(Service& service, const Call& call, Reply reply) {
   auto named = lease_of(service, call);
   if (!named) return reply.error(named.error());
   const std::size_t most = service.manager.options().max_blocks_per_request;
-  auto body = read_hot(call, max_values(service), [most](std::span<const std::byte> bytes) {
-    return hot_json::read_release(bytes, most);
+  const KvGroupNames groups(named->cache->config());
+  auto body = read_hot(call, max_values(service), [&](std::span<const std::byte> bytes) {
+    return hot_json::read_release(bytes, {.max_blocks = most, .groups = groups});
   });
   if (!body) return reply.error(body.error());
   const auto released = named->cache->release(named->lease, {.blocks = body->blocks,

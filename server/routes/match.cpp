@@ -40,6 +40,7 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
   }
   out.hint = read_hint(query);
   out.shared = query.flag("shared").value_or(true);
+  out.have = static_cast<std::uint32_t>(query.number("have", kAnyU32).value_or(0));
   CAIRN_TRY(query.finish());
   if (call.body.size() % *key_bytes != 0) {
     return Error{ErrorCode::wrong_length, "the body is " + std::to_string(call.body.size()) +
@@ -55,7 +56,7 @@ Result<> read_match(const Service& service, const Call& call, const Cache& cache
   if (is_bytes_type(call.head.content_type)) return read_packed(service, call, out);
   if (!call.head.query.empty()) CAIRN_TRY(Query(call.head.query).finish());
   const auto limits = MatchLimits::of(service.manager.options().max_blocks_per_request,
-                                      cache.config().shape.page_size);
+                                      cache.config().tokens_per_key());
   // As many tokens as a JSON body may have, which is read without a document.
   const std::size_t with_tokens =
       limits.max_tokens < SIZE_MAX - kValuesOfFrame ? limits.max_tokens + kValuesOfFrame : SIZE_MAX;
@@ -252,6 +253,97 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
                      looked);
 }
 
+// A match in a cache of several KV groups, or one whose caller has blocks itself.
+struct GroupMatching {
+  std::shared_ptr<Cache> cache;
+  std::vector<BlockKey> keys;
+  GroupMatch match = {};
+  std::optional<TransferId> transfer = {};
+  bool with_transfer = false;
+  bool packed = false;
+  Reply reply;
+
+  void answer() {
+    const std::vector<KeyView> views(keys.begin(), keys.end());
+    add_memory_id(reply, cache->memory_id());
+    if (!packed) {
+      return reply.text(200, group_match_text({.keys = views,
+                                               .match = match,
+                                               .groups = KvGroupNames(cache->config()),
+                                               .with_transfer = with_transfer,
+                                               .transfer = transfer}));
+    }
+    reply.add_header("Cairn-Matched", std::to_string(match.matched));
+    reply.add_header("Cairn-Full-Matched", std::to_string(match.full_matched));
+    std::vector<BlockHandle> blocks;
+    blocks.reserve(match.blocks.size());
+    for (const GroupMatch::Block& block : match.blocks) blocks.push_back(block.handle);
+    reply.bytes(packed_blocks(match.lease, match.expires_at_unix_ms, blocks));
+  }
+  // The keys of the matched blocks, in the same order.
+  std::vector<KeyView> block_keys() const {
+    std::vector<KeyView> views;
+    views.reserve(match.blocks.size());
+    for (const GroupMatch::Block& block : match.blocks) {
+      views.push_back(keys[block.key].view().in(block.handle.kv_group));
+    }
+    return views;
+  }
+  // Responds with the blocks' places after they were brought up. A block that is gone, because the
+  // lease ended meanwhile, keeps its old handle.
+  void answer_where_now(const LeaseHolder& holder) {
+    const std::vector<BlockHandle> now = blocks_now(*cache, block_keys(), holder);
+    for (std::size_t i = 0; i < now.size(); ++i) match.blocks[i].handle = now[i];
+    answer();
+  }
+};
+
+void onboard_groups(Service& service, const Call& call, const MatchBody& body,
+                    std::shared_ptr<GroupMatching> matching) {
+  const auto& cache = matching->cache;
+  HeldLease guard(cache, *matching->match.lease);
+  auto transfer = cache->onboard({.lease = *matching->match.lease,
+                                  .keys = matching->block_keys(),
+                                  .tier = *body.onboard,
+                                  .quota = call.quota()});
+  if (!transfer) return matching->reply.error(transfer.error());
+  matching->transfer = *transfer;
+  if (!*transfer || body.wait_ms == 0) {
+    guard.keep();
+    return matching->answer();
+  }
+  auto waiting = service.waits.wait(**transfer, body.wait_ms, [matching, holder = call.holder()] {
+    matching->answer_where_now(holder);
+  });
+  if (!waiting) return matching->reply.error(waiting.error());
+  guard.keep();
+}
+
+void match_groups(Service& service, const Call& call, std::shared_ptr<Cache> cache,
+                  const MatchBody& body, std::span<const KeyView> keys, Reply reply) {
+  auto matching =
+      std::make_shared<GroupMatching>(GroupMatching{.cache = std::move(cache),
+                                                    .keys = owned(keys),
+                                                    .with_transfer = body.onboard.has_value(),
+                                                    .packed = call.style.form.bytes,
+                                                    .reply = std::move(reply)});
+  const auto matched = matching->cache->match_groups({.keys = keys,
+                                                      .have = body.have,
+                                                      .lease_ms = body.lease_ms,
+                                                      .pins = call.pins(),
+                                                      .holder = call.holder(),
+                                                      .hint = body.hint},
+                                                     matching->match);
+  if (!matched) return matching->reply.error(matched.error());
+  if (matching->cache->config().shared) {
+    matching->cache->count_beyond({.missed_blocks = keys.size() - matching->match.matched});
+  }
+  if (body.onboard && matching->match.lease) {
+    return onboard_groups(service, call, body, std::move(matching));
+  }
+  matching->answer();
+}
+
 void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache, Scratch& scratch,
                 Reply reply) {
   auto& [body, result] = scratch;
@@ -260,7 +352,7 @@ void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache
     std::optional<std::string_view> salt;
     if (body.salt) salt = *body.salt;
     add_token_keys(
-        {.tokens = body.tokens, .page_size = cache->config().shape.page_size, .salt = salt},
+        {.tokens = body.tokens, .page_size = cache->config().tokens_per_key(), .salt = salt},
         body.keys);
   }
   if (body.onboard) {
@@ -269,6 +361,9 @@ void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache
     if (auto has = check_tier(*cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();
+  if (!cache->config().kv_groups.empty() || body.have > 0) {
+    return match_groups(service, call, std::move(cache), body, keys, std::move(reply));
+  }
   if (auto matched =
           cache->match(keys, body.lease_ms, result, call.pins(), call.holder(), body.hint);
       !matched) {

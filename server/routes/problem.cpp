@@ -76,6 +76,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::impossible:
     case ErrorCode::impossible_shape:
     case ErrorCode::unknown_tier:
+    case ErrorCode::unknown_kv_group:
     case ErrorCode::broken_snapshot:
       return 422;
     case ErrorCode::queue_full:

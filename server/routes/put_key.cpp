@@ -36,7 +36,8 @@ class KeyUpload final : public http::Upload {
     const BlockKey& key = item.block.key;
     if (item.state == Ingest::State::committed) {
       return reply.located(201, cache_path(cache.config().name) + "/keys/" + key_text(key),
-                           stored_text(key, CommitStatus::committed, item.block.handle));
+                           stored_text(key, CommitStatus::committed, item.block.handle,
+                                       KvGroupNames(cache.config())));
     }
     std::optional<BlockHandle> at = item.block.handle;
     if (item.state == Ingest::State::duplicate) {
@@ -44,7 +45,7 @@ class KeyUpload final : public http::Upload {
       const auto there = cache.read(key, std::nullopt, holder);
       at = there ? std::optional(there->handle()) : std::nullopt;
     }
-    reply.text(200, stored_text(key, CommitStatus::duplicate, at));
+    reply.text(200, stored_text(key, CommitStatus::duplicate, at, KvGroupNames(cache.config())));
   }
 
   std::shared_ptr<Cache> cache_;
@@ -76,9 +77,12 @@ Result<std::unique_ptr<http::Upload>> put_key_body(Service&, const Call& call,
       .terms = {.holder = call.holder(), .quota = call.quota(), .pins = call.pins()}};
   read_options(query, block);
   request.terms.hint = read_hint(query);
+  const KvGroupNumber group = read_one_kv_group(query, KvGroupNames(cache->config()));
   CAIRN_TRY(query.finish());
+  block.key = in_group(block.key, group);
+  if (block.parent) block.parent = in_group(*block.parent, group);
   CAIRN_TRY(check_tier(*cache, request.tier));
-  CAIRN_TRY(check_length(call.head, cache->block_bytes()));
+  CAIRN_TRY(check_length(call.head, cache->block_bytes(group)));
   request.metadata = std::exchange(block.metadata, {});
   request.blocks.push_back(std::move(block));
   auto batch = WriteBatch::open(cache, std::move(request));

@@ -31,6 +31,7 @@ constexpr std::size_t kMaxShared = 256;
 struct ReadRequest {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys = {};
+  KvGroupNumber kv_group = 0;        // of all keys
   LeaseHolder holder;                // who reads them
   std::shared_ptr<LeaseQuota> pins;  // counts the pins
   bool is_shared = false;  // for another server's shared tier: a header follows each block
@@ -153,7 +154,8 @@ class PrefixDownload final : public http::Download {
                     std::chrono::milliseconds(request.cache->config().default_lease_ms)),
         count_(pinned.size()),
         pinned_(std::move(pinned)) {
-    ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / request.cache->block_bytes());
+    ahead_ = std::max<std::size_t>(kFetchAhead,
+                                   kFetchAheadBytes / request.cache->block_bytes(request.kv_group));
     queue_->request = std::move(request);
     queue_->request.keys = {};
   }
@@ -168,7 +170,7 @@ class PrefixDownload final : public http::Download {
     if (next_ < pinned_.size() && clock_.now() >= hold_until_) pinned_.clear();
     for (; queue->items.size() < ahead_ && next_ < count_; ++next_) {
       Item& item = queue->items.emplace_back();
-      item.key = keys_.pop();
+      item.key = in_group(keys_.pop(), queue_->request.kv_group);
       Result<BlockReader> reader =
           next_ < pinned_.size() ? std::move(pinned_[next_]) : read_one(queue->request, item.key);
       if (reader) {
@@ -307,10 +309,14 @@ Result<ReadRequest> read_request(const Service& service, const Call& call,
   if (request.is_shared) request.fingerprint = fingerprint_of(request.cache->config().shape);
   std::size_t max_keys = service.manager.options().max_blocks_per_request;
   if (request.is_shared) max_keys = std::min(max_keys, kMaxShared);
-  auto keys = read_body(call, max_values(service),
-                        [max_keys](Fields& fields) { return read_keys(fields, "keys", max_keys); });
+  const KvGroupNames groups(request.cache->config());
+  auto keys = read_body(call, max_values(service), [&](Fields& fields) {
+    auto named = read_keys(fields, "keys", max_keys);
+    request.kv_group = read_one_kv_group(fields, groups);
+    return named;
+  });
   if (!keys) return std::move(keys).error();
-  request.keys = std::move(*keys);
+  request.keys = in_group(std::move(*keys), request.kv_group);
   return request;
 }
 
@@ -343,7 +349,8 @@ void read_many(Service& service, const Call& call, std::shared_ptr<Cache> cache,
   response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
   if (!readers.empty()) {
     const std::uint64_t header_bytes = request->is_shared ? kRemoteHeaderBytes : 0;
-    response.download_bytes = readers.size() * (header_bytes + request->cache->block_bytes());
+    response.download_bytes =
+        readers.size() * (header_bytes + request->cache->block_bytes(request->kv_group));
     const http::HttpServer* server = service.http.load();
     if (server == nullptr) {
       return reply.error({ErrorCode::unavailable, "the server is starting"});

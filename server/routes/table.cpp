@@ -50,9 +50,9 @@ constexpr std::array kRoutes = {
     with_query(plain(peer, get, "/v1/caches/{cache}/keys/{key}", get_key)),
     with_query(streamed(write, put, "/v1/caches/{cache}/keys/{key}", put_key_body)),
     with_query(plain(peer, head, "/v1/caches/{cache}/keys/{key}", get_key)),
-    plain(write, delete_, "/v1/caches/{cache}/keys/{key}", delete_key),
-    plain(read, get, "/v1/caches/{cache}/keys/{key}/metadata", get_metadata),
-    structured(write, put, "/v1/caches/{cache}/keys/{key}/metadata", put_metadata),
+    with_query(plain(write, delete_, "/v1/caches/{cache}/keys/{key}", delete_key)),
+    with_query(plain(read, get, "/v1/caches/{cache}/keys/{key}/metadata", get_metadata)),
+    with_query(structured(write, put, "/v1/caches/{cache}/keys/{key}/metadata", put_metadata)),
 
     with_query(plain(read, get, "/v1/caches/{cache}/leases", list_leases)),
     structured(write, post, "/v1/caches/{cache}/transfers", start_transfer),

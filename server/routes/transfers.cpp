@@ -18,10 +18,11 @@ constexpr std::int64_t kMaxPriority = 1000;
 struct TransferBody {
   TransferRequest request;
   std::optional<std::string> from_cache;
+  std::optional<KvGroupNumber> kv_group;  // nullopt: all
   std::uint32_t wait_ms = 0;
 };
 
-TransferBody read_transfer(Fields& fields, std::size_t max_keys) {
+TransferBody read_transfer(Fields& fields, std::size_t max_keys, const KvGroupNames& groups) {
   TransferBody body;
   body.request.keys = read_keys(fields, "keys", max_keys);
   body.request.to = read_tier(fields, "to");
@@ -29,6 +30,7 @@ TransferBody read_transfer(Fields& fields, std::size_t max_keys) {
   body.request.priority = static_cast<std::int32_t>(
       fields.optional_signed("priority", {-kMaxPriority, kMaxPriority}).value_or(0));
   body.from_cache = fields.optional_string("from_cache");
+  body.kv_group = read_kv_group(fields, groups);
   if (body.from_cache && body.request.move) {
     fields.errors().add(ErrorCode::impossible,
                         "mode is move; what comes from another cache (from_cache) is copied");
@@ -60,13 +62,17 @@ ordered_json summary_body(const TransferSummary& summary) {
   return body;
 }
 
-ordered_json transfer_body(const TransferStatus& status) {
+ordered_json transfer_body(const Service& service, const TransferStatus& status) {
   ordered_json body = summary_body(status);
   ordered_json failures = ordered_json::array();
+  const auto cache = service.manager.find_cache(status.cache);
   for (const auto& failure : status.failures) {
-    failures.push_back({{"key", key_text(failure.key)},
-                        {"code", to_string(failure.error.code)},
-                        {"detail", failure.error.detail}});
+    ordered_json& described = failures.emplace_back(ordered_json{{"key", key_text(failure.key)}});
+    if (cache && !(*cache)->config().kv_groups.empty()) {
+      described["kv_group"] = KvGroupNames((*cache)->config()).name(failure.key.kv_group());
+    }
+    described["code"] = to_string(failure.error.code);
+    described["detail"] = failure.error.detail;
   }
   body["failures"] = std::move(failures);
   return body;
@@ -108,9 +114,10 @@ Result<TransferId> copy_from(Service& service, const Call& call, std::shared_ptr
   }
   auto from = service.manager.find_cache(*body.from_cache);
   if (!from) return std::move(from).error();
+  std::vector<BlockKey> keys = blocks_of_keys(**from, std::move(body.request.keys), body.kv_group);
   return copy_between_caches({.from = std::move(*from),
                               .into = std::move(into),
-                              .keys = std::move(body.request.keys),
+                              .keys = std::move(keys),
                               .to = body.request.to,
                               .priority = body.request.priority,
                               .quota = call.quota(),
@@ -152,23 +159,27 @@ void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
       if (const auto full = kept_out(*status)) return shared->error(*full);
     }
     if (has_ended(status->state) || when.status_unfinished == 200) {
-      return shared->document(200, transfer_body(*status));
+      return shared->document(200, transfer_body(service, *status));
     }
     shared->located(when.status_unfinished, "/v1/transfers/" + transfer_text(when.id),
-                    transfer_body(*status));
+                    transfer_body(service, *status));
   });
   if (!waiting) shared->error(waiting.error());
 }
 
 void start_transfer(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
-  auto body = read_body(call, max_values(service), [&service](Fields& fields) {
-    return read_transfer(fields, service.manager.options().max_blocks_per_request);
+  const KvGroupNames groups(cache->config());
+  auto body = read_body(call, max_values(service), [&](Fields& fields) {
+    return read_transfer(fields, service.manager.options().max_blocks_per_request, groups);
   });
   if (!body) return reply.error(body.error());
   if (auto has = check_tier(*cache, body->request.to); !has) return reply.error(has.error());
   const std::uint32_t wait_ms = body->wait_ms;
   body->request.quota = call.quota();
   body->request.pins = call.pins();
+  if (!body->from_cache) {
+    body->request.keys = blocks_of_keys(*cache, std::move(body->request.keys), body->kv_group);
+  }
   auto id = body->from_cache ? copy_from(service, call, cache, std::move(*body))
                              : cache->transfer(std::move(body->request));
   if (!id) return reply.error(id.error());
@@ -223,7 +234,7 @@ void cancel_transfer(Service& service, const Call& call, Reply reply) {
   if (!id) return reply.error(id.error());
   auto status = service.manager.cancel_transfer(*id);
   if (!status) return reply.error(status.error());
-  reply.document(200, transfer_body(*status));
+  reply.document(200, transfer_body(service, *status));
 }
 
 }  // namespace cairn::routes

@@ -6,7 +6,7 @@
 namespace cairn::routes {
 
 WriteBatch::WriteBatch(std::shared_ptr<Cache> cache, Request request)
-    : block_bytes_(cache->block_bytes()),
+    : cache_(cache),
       tier_(request.tier),
       metadata_(std::move(request.metadata)),
       ingest_(std::move(cache), std::move(request.terms)) {
@@ -41,7 +41,7 @@ void WriteBatch::give_room(UniqueFunction<void(http::Upload::Room)> ready) {
       // The callback must not hold `this`, because the writer is a part of it.
       return ingest_.room(block, std::move(ready));
     }
-    left_to_discard_ = block_bytes_;
+    left_to_discard_ = cache_->block_bytes(items()[block].block.key.kv_group());
   }
   const auto room = discard_.room(left_to_discard_);
   left_to_discard_ -= room.front().iov_len;

@@ -41,7 +41,7 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   void end_if_filled();
   void commit(Done<> done);
 
-  const std::uint64_t block_bytes_;
+  const std::shared_ptr<Cache> cache_;
   const Tier tier_;
   const std::string metadata_;
   Ingest ingest_;

@@ -6,7 +6,7 @@
 namespace cairn::routes {
 namespace {
 
-WriteHeader read_header(Fields& fields, std::size_t max_keys) {
+WriteHeader read_header(Fields& fields, std::size_t max_keys, const KvGroupNames& groups) {
   DecodeErrors& errors = fields.errors();
   WriteHeader header;
   header.keys = read_keys(fields, "keys", max_keys);
@@ -23,18 +23,20 @@ WriteHeader read_header(Fields& fields, std::size_t max_keys) {
                                       : chained_parents(header.keys, first_parent);
   read_write_options(fields, header.each);
   header.hint = read_hint(fields);
+  header.kv_group = read_one_kv_group(fields, groups);
   return header;
 }
 
 }  // namespace
 
-Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys) {
+Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys,
+                                      const KvGroupNames& groups) {
   auto document = parse_document(text, WireFormat::text, max_document_values(max_keys));
   if (!document) {
     return Error{document.error().code, "the header: " + std::move(document).error().detail};
   }
   return read_whole(*document,
-                    [max_keys](Fields& fields) { return read_header(fields, max_keys); });
+                    [&](Fields& fields) { return read_header(fields, max_keys, groups); });
 }
 
 }  // namespace cairn::routes

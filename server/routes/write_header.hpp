@@ -7,6 +7,7 @@
 
 #include "base/result.hpp"
 #include "blockmgr/cache/cache.hpp"
+#include "server/codec/kv_group_names.hpp"
 
 namespace cairn::routes {
 
@@ -17,8 +18,10 @@ struct WriteHeader {
   std::optional<Tier> tier;                      // nullopt: the highest
   CommitBlock each;                              // the options that all blocks share
   RequestHint hint;
+  KvGroupNumber kv_group = 0;  // of all blocks
 };
 
-Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys);
+Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys,
+                                      const KvGroupNames& groups);
 
 }  // namespace cairn::routes

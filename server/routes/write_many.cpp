@@ -106,11 +106,12 @@ class BatchUpload final : public http::Upload {
 
   Result<> take_header() {
     header_.settle();
-    auto header = read_write_header(header_.data(), bounds_.max_keys);
+    auto header =
+        read_write_header(header_.data(), bounds_.max_keys, KvGroupNames(cache_->config()));
     if (!header) return std::move(header).error();
     if (header->tier) CAIRN_TRY(check_tier(*cache_, *header->tier));
     const std::uint64_t expected_bytes =
-        kLengthBytes + header_bytes_ + header->keys.size() * cache_->block_bytes();
+        kLengthBytes + header_bytes_ + header->keys.size() * cache_->block_bytes(header->kv_group);
     if (bounds_.body_bytes != expected_bytes) {
       const bool shorter = bounds_.body_bytes < expected_bytes;
       return Error{shorter ? ErrorCode::wrong_length : ErrorCode::body_too_large,
@@ -131,8 +132,10 @@ class BatchUpload final : public http::Upload {
     request.terms.hint = std::move(header.hint);
     request.blocks.assign(header.keys.size(), header.each);
     for (std::size_t i = 0; i < header.keys.size(); ++i) {
-      request.blocks[i].key = header.keys[i];
-      request.blocks[i].parent = header.parents[i];
+      request.blocks[i].key = in_group(header.keys[i], header.kv_group);
+      if (header.parents[i]) {
+        request.blocks[i].parent = in_group(*header.parents[i], header.kv_group);
+      }
     }
     return request;
   }

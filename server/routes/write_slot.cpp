@@ -1,6 +1,7 @@
 #include <charconv>
 
 #include "server/codec/ids.hpp"
+#include "server/codec/kv_group_names.hpp"
 #include "server/codec/requests.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
@@ -29,7 +30,7 @@ class SlotUpload final : public http::Upload {
   ReplyStyle style_;
 };
 
-Result<Cache::WriteTarget> read_target(const Call& call) {
+Result<Cache::WriteTarget> read_target(const Call& call, const KvGroupNames& groups) {
   Query query(call.head.query);
   Cache::WriteTarget target;
   const auto tier = tier_from(call.path[1]);
@@ -52,6 +53,7 @@ Result<Cache::WriteTarget> read_target(const Call& call) {
   const auto lease = query.text("lease");
   query.require("lease", lease.has_value());
   target.piece = query.piece();
+  target.block.kv_group = read_one_kv_group(query, groups);
   CAIRN_TRY(query.finish());
   CAIRN_TRY(read_lease(*lease, target.lease));
   return target;
@@ -61,7 +63,7 @@ Result<Cache::WriteTarget> read_target(const Call& call) {
 
 Result<std::unique_ptr<http::Upload>> write_slot_body(Service&, const Call& call,
                                                       std::shared_ptr<Cache> cache) {
-  auto target = read_target(call);
+  auto target = read_target(call, KvGroupNames(cache->config()));
   if (!target) return std::move(target).error();
   CAIRN_TRY(check_tier(*cache, target->block.tier));
   auto writer = cache->write(*target);

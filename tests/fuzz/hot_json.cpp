@@ -17,6 +17,11 @@ using cairn::fuzz::must;
 // Limits so low that inputs reach them.
 constexpr cairn::MatchLimits kLimits{.max_keys = 6, .max_tokens = 9};
 constexpr std::size_t kMaxBlocks = 4;
+const cairn::CacheConfig kConfig{
+    .name = "c",
+    .shape = {},
+    .tiers = {},
+    .kv_groups = {{.name = "default"}, {.name = "swa", .kind = cairn::KvGroupKind::window}}};
 
 // A body with padding, like the HTTP code's.
 class Padded {
@@ -39,12 +44,13 @@ std::string text_of(cairn::KeyView key) {
 
 std::string text_of(const cairn::BlockHandle& handle) {
   return std::string(cairn::to_string(handle.tier)) + "." + std::to_string(handle.slot) + "." +
-         std::to_string(handle.generation) + " ";
+         std::to_string(handle.generation) + "." + std::to_string(handle.kv_group) + " ";
 }
 
 std::string text_of(cairn::MatchBody& body) {
   std::string all = std::to_string(body.has_tokens) + std::to_string(body.wait_ms) + " " +
                     std::to_string(body.lease_ms.value_or(7)) + " " + body.salt.value_or("-");
+  all += std::to_string(body.have);
   for (cairn::KeyView key : body.keys.views()) all.append(text_of(key)).append("|");
   for (std::uint32_t token : body.tokens) all.append(std::to_string(token)).append(",");
   if (body.onboard) all += cairn::to_string(*body.onboard);
@@ -52,9 +58,11 @@ std::string text_of(cairn::MatchBody& body) {
 }
 
 std::string text_of(const cairn::AllocateBody& body) {
-  return std::to_string(body.count) + " " + std::to_string(body.priority) + " " +
-         std::to_string(body.lease_ms.value_or(7)) +
-         (body.tier ? std::string(cairn::to_string(*body.tier)) : "");
+  std::string all = std::to_string(body.count) + " " + std::to_string(body.priority) + " " +
+                    std::to_string(body.lease_ms.value_or(7)) +
+                    (body.tier ? std::string(cairn::to_string(*body.tier)) : "");
+  for (const std::uint32_t count : body.group_counts) all += "+" + std::to_string(count);
+  return all;
 }
 
 std::string text_of(const cairn::CommitBody& body) {
@@ -107,13 +115,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     }
     case 1:
-      compare(body, cairn::hot_json::read_allocate);
+      compare(body, [](auto bytes) {
+        return cairn::hot_json::read_allocate(bytes, cairn::KvGroupNames(kConfig));
+      });
       break;
     case 2:
-      compare(body, [](auto bytes) { return cairn::hot_json::read_commit(bytes, kMaxBlocks); });
+      compare(body, [](auto bytes) {
+        return cairn::hot_json::read_commit(
+            bytes, {.max_blocks = kMaxBlocks, .groups = cairn::KvGroupNames(kConfig)});
+      });
       break;
     case 3:
-      compare(body, [](auto bytes) { return cairn::hot_json::read_release(bytes, kMaxBlocks); });
+      compare(body, [](auto bytes) {
+        return cairn::hot_json::read_release(
+            bytes, {.max_blocks = kMaxBlocks, .groups = cairn::KvGroupNames(kConfig)});
+      });
       break;
     default:
       compare(body, cairn::hot_json::read_renew);

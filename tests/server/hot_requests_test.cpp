@@ -40,21 +40,25 @@ class HotRequests : public ::testing::TestWithParam<Way> {
     });
   }
   Result<AllocateBody> allocate(std::string_view body) {
-    return read(body, hot_json::read_allocate);
+    return read(body, [this](std::span<const std::byte> bytes) {
+      return hot_json::read_allocate(bytes, groups_);
+    });
   }
   Result<CommitBody> commit(std::string_view body, std::size_t most = kMaxBlocks) {
-    return read(body, [most](std::span<const std::byte> bytes) {
-      return hot_json::read_commit(bytes, most);
+    return read(body, [&](std::span<const std::byte> bytes) {
+      return hot_json::read_commit(bytes, {.max_blocks = most, .groups = groups_});
     });
   }
   Result<ReleaseBody> release(std::string_view body, std::size_t most = kMaxBlocks) {
-    return read(body, [most](std::span<const std::byte> bytes) {
-      return hot_json::read_release(bytes, most);
+    return read(body, [&](std::span<const std::byte> bytes) {
+      return hot_json::read_release(bytes, {.max_blocks = most, .groups = groups_});
     });
   }
   Result<RenewBody> renew(std::string_view body) { return read(body, hot_json::read_renew); }
 
   MatchBody match_;
+  CacheConfig config_{.name = "c", .shape = {}, .tiers = {}};
+  KvGroupNames groups_{config_};
 };
 
 INSTANTIATE_TEST_SUITE_P(Ways, HotRequests, ::testing::Values(Way::text, Way::msgpack), name_of);
@@ -507,12 +511,14 @@ TEST(HotJson, HugeNumbersAreNoIntegers) {
 }
 
 TEST(HotJson, DeepNestingIsRefused) {
+  const CacheConfig config{.name = "c", .shape = {}, .tiers = {}};
   const std::string deep = R"({"keys": )" + std::string(1'000'000, '[');
   MatchBody out;
   EXPECT_FALSE(hot_json::read_match(fakes::PaddedBody(deep).bytes(), kLimits, out));
   const std::string metadata = R"({"blocks": [{"metadata": {"a": )" + std::string(100'000, '[') +
                                std::string(100'000, ']') + "}}]}";
-  EXPECT_FALSE(hot_json::read_commit(fakes::PaddedBody(metadata).bytes(), kMaxBlocks));
+  EXPECT_FALSE(hot_json::read_commit(fakes::PaddedBody(metadata).bytes(),
+                                     {.max_blocks = kMaxBlocks, .groups = KvGroupNames(config)}));
 }
 
 TEST(HotJson, RenewAcceptsAnEmptyBody) { EXPECT_TRUE(hot_json::read_renew({})); }

@@ -178,5 +178,40 @@ TEST(KvPayload, VllmFormMarksSharedBlocksAsRemoteStorage) {
   EXPECT_THROW(read_by_dynamo(batch), std::runtime_error);
 }
 
+KvEvent event_of_group(KvGroupNumber number, const KvGroupConfig& group) {
+  const std::array<std::byte, 8> bytes{std::byte{1}};
+  KvEvent event{.group = {}, .tokens = {}, .block_size = 16, .kv_group = group};
+  event.group.kv_group = number;
+  event.group.tier = EventTier::pinned;
+  event.group.keys = {BlockKey(bytes, number)};
+  return event;
+}
+
+TEST(KvPayload, EventsOfKvGroupsNameThemAsVllmDoes) {
+  const std::vector<KvEvent> events = {
+      event_of_group(0, {.name = "full"}),
+      event_of_group(1, {.name = "swa", .kind = KvGroupKind::window, .window_tokens = 1024}),
+      event_of_group(2, {.name = "state", .kind = KvGroupKind::state})};
+  const json batch = json::from_msgpack(kv_payload(events, {}).value());
+  ASSERT_EQ(batch.at(1).size(), 3u);
+  const json& window = batch.at(1).at(1);
+  EXPECT_EQ(window.at("group_idx"), 1);
+  EXPECT_EQ(window.at("kv_cache_spec_kind"), "sliding_window");
+  EXPECT_EQ(window.at("kv_cache_spec_sliding_window"), 1024);
+  EXPECT_EQ(batch.at(1).at(2).at("group_idx"), 2);
+  EXPECT_EQ(batch.at(1).at(2).at("kv_cache_spec_kind"), "mamba");
+}
+
+TEST(KvPayload, ReadersOfArraysGetTheFullGroupOnly) {
+  const std::vector<KvEvent> events = {
+      event_of_group(0, {.name = "full"}),
+      event_of_group(1, {.name = "swa", .kind = KvGroupKind::window, .window_tokens = 1024})};
+  const json batch =
+      json::from_msgpack(kv_payload(events, {.events = KvEventForm::Events::arrays}).value());
+  ASSERT_EQ(batch.at(1).size(), 1u);
+  EXPECT_EQ(kv_payload(std::span(events).subspan(1), {.events = KvEventForm::Events::arrays}),
+            std::nullopt);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -50,6 +50,7 @@ constexpr Expected kAll[] = {
     {ErrorCode::impossible, 422},
     {ErrorCode::impossible_shape, 422},
     {ErrorCode::unknown_tier, 422},
+    {ErrorCode::unknown_kv_group, 422},
     {ErrorCode::broken_snapshot, 422},
     {ErrorCode::queue_full, 429},
     {ErrorCode::too_many, 429},

@@ -62,7 +62,7 @@ BUGS = {
         ("      self->step([&] { self->written(std::move(written)); });\n    });\n",
          "      self->step([&] { self->written(std::move(written)); });\n    });\n    memory_.reset();\n")]),
     "checkpoint_does_not_flush": ("blockmgr/disk_tier/disk_checkpoint.cpp", [
-        ("    CAIRN_TRY(flush_slot_file(core.services->scheduler.disk(), core.layout(Tier::disk)));\n", "")]),
+        ("    CAIRN_TRY(flush_slot_file(core.services->scheduler.disk(), core.slots(Tier::disk)));\n", "")]),
     "step_restarts_without_end": ("blockmgr/core/cache_core.cpp", [
         ("  budget_ = state_.steps.size();\n", "  budget_ = core_.options().lock_step;\n")]),
     "dropped_copy_is_not_noted": (STORE, [
@@ -72,6 +72,14 @@ BUGS = {
         ("    locked->store.pin(slots_[marked_]);\n", ""),
         ("    locked->store.record(at).committing = false;\n    locked->store.unpin(at);\n",
          "    locked->store.record(at).committing = false;\n")]),
+    "groups_are_copied_together": (MOVES, [
+        ("source.tier() == first.tier() && locked->store.kv_group(source) == items.kv_group;",
+         "source.tier() == first.tier();")]),
+    "windows_do_not_count": ("blockmgr/cache/cache_match_groups.cpp", [
+        ("        case KvGroupKind::window:\n          for (std::uint64_t run = first_run_of_window(group, n);",
+         "        case KvGroupKind::window:\n          for (std::uint64_t run = 1 + first_run_of_window(group, n);")]),
+    "state_outlives_its_full_block": (STORE, [
+        ("      block.parent = block.key.in(options_.full_group);\n", "      block.parent.reset();\n")]),
 }
 
 

@@ -28,6 +28,7 @@ class Clients {
   void write(Random& random);
   void commit(Random& random);
   void match(Random& random);
+  void match_groups(Random& random);
   void hold(Random& random);
   void read(Random& random);
   void read_prefix(Random& random);

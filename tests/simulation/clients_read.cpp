@@ -37,6 +37,70 @@ void Clients::match(Random& random) {
   self.leases.push_back(std::move(lease));
 }
 
+namespace {
+
+// The blocks that a match of the first n keys needs.
+std::vector<KeyNumber> needed(const Oracle& oracle, const CacheConfig& config,
+                              const std::vector<KeyNumber>& keys, std::size_t n) {
+  std::vector<KeyNumber> all;
+  for (KvGroupNumber group = 0; group < config.kv_group_count(); ++group) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::uint64_t tokens_after = (n - i - 1) * config.tokens_per_key();
+      const bool is_needed = config.kind_of(group) == KvGroupKind::full ||
+                             (config.kind_of(group) == KvGroupKind::state && i + 1 == n) ||
+                             (config.kind_of(group) == KvGroupKind::window &&
+                              tokens_after + 1 < config.kv_groups[group].window_tokens);
+      if (is_needed) all.push_back(oracle.in_group(keys[i], group));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+void Clients::match_groups(Random& random) {
+  State& self = *state_;
+  const CacheConfig& config = self.cache->config();
+  std::vector<KeyNumber> keys = self.some_chain(random);
+  for (KeyNumber& key : keys) key = self.oracle.in_group(key, 0);
+  const std::vector<BlockKey> names = self.names(keys);
+  const std::uint32_t lease_ms = State::some_lease_ms(random);
+  GroupMatch result;
+  self.oracle.look();
+  const auto matched =
+      self.cache->match_groups({.keys = testing::views(names), .lease_ms = lease_ms}, result);
+  if (!matched) return self.expect("match_groups", matched.error(), {ErrorCode::too_many});
+  // A match first ends expired leases. Their blocks may go with them.
+  self.oracle.look();
+  for (std::size_t n = keys.size(); n > result.matched; --n) {
+    const auto blocks = needed(self.oracle, config, keys, n);
+    if (std::ranges::all_of(blocks, [&](KeyNumber key) {
+          return self.oracle.must_be_found(key, self.queue.now());
+        })) {
+      self.unexpected("match_groups", "a longer prefix can be used");
+    }
+  }
+  const auto blocks = needed(self.oracle, config, keys, result.matched);
+  if (blocks.size() != result.blocks.size()) self.unexpected("match_groups", "another number");
+  auto lease = std::make_shared<HeldLease>();
+  for (const GroupMatch::Block& block : result.blocks) {
+    const KeyNumber key = self.oracle.in_group(keys[block.key], block.handle.kv_group);
+    if (std::ranges::find(blocks, key) == blocks.end()) {
+      self.unexpected("match_groups", self.oracle.text(key) + " is not needed");
+    }
+    if (!self.oracle.present(key)) {
+      self.unexpected("match_groups", self.oracle.text(key) + " is not there");
+    }
+    if (block.handle.tier != self.oracle.highest(key)) continue;
+    lease->blocks.push_back(std::make_shared<HeldBlock>(HeldBlock{block.handle, key}));
+    self.check_in_memory(*lease->blocks.back(), "matched in memory");
+  }
+  if (!result.lease) return;
+  lease->id = *result.lease;
+  lease->end = self.queue.now() + std::chrono::milliseconds(lease_ms);
+  self.leases.push_back(std::move(lease));
+}
+
 void Clients::hold(Random& random) {
   State& self = *state_;
   const std::vector<KeyNumber> keys = self.some_chain(random);

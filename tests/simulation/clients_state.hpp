@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "blockmgr/cache/block_pieces.hpp"
+#include "blockmgr/core/cache_core.hpp"
 #include "tests/simulation/clients.hpp"
 
 namespace cairn::sim {
@@ -133,8 +134,8 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
 
   void check_in_memory(const HeldBlock& block, const char* where) {
     if (block.filled != Filled::committed || block.handle.tier != Tier::pinned) return;
-    const auto bytes =
-        bytes_in_place(*cache->layout(Tier::pinned), block.handle.slot, std::nullopt);
+    const BlockLayout& layout = cache->core()->layout(Tier::pinned, block.handle.kv_group);
+    const auto bytes = bytes_in_place(layout, block.handle.slot, std::nullopt);
     oracle.check(block.key, bytes, where);
   }
 

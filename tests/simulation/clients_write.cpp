@@ -9,7 +9,14 @@ void Clients::allocate(Random& random) {
   State& self = *state_;
   const std::vector<KeyNumber> keys = self.some_chain(random);
   const std::uint32_t lease_ms = State::some_lease_ms(random);
-  const AllocateRequest request{.count = static_cast<std::uint32_t>(keys.size()),
+  const auto count = static_cast<std::uint32_t>(keys.size());
+  std::vector<std::uint32_t> group_counts;
+  if (self.oracle.groups() > 1) {
+    group_counts.assign(self.oracle.group(keys.front()) + std::size_t{1}, 0);
+    group_counts.back() = count;
+  }
+  const AllocateRequest request{.count = count,
+                                .group_counts = std::move(group_counts),
                                 .tier = self.some_tier(random),
                                 .lease_ms = lease_ms,
                                 .priority = static_cast<std::uint8_t>(random.once_in(3) ? 20 : 50),

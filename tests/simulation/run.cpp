@@ -17,6 +17,14 @@ namespace fs = std::filesystem;
 // How a run of the server ends.
 enum class End : std::uint8_t { stop, kill, kill_without_index, power_cut };
 
+std::vector<std::uint64_t> sizes_of(const CacheConfig& config) {
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t i = 0; i < config.kv_group_count(); ++i) {
+    sizes.push_back(block_bytes(config.shape_of(static_cast<KvGroupNumber>(i))));
+  }
+  return sizes;
+}
+
 class Run {
  public:
   explicit Run(const RunOptions& options)
@@ -24,7 +32,7 @@ class Run {
         setup_(options.seed),
         config_(setup_.config),
         queue_(finding_),
-        oracle_(finding_, {.block_bytes = block_bytes(setup_.config.shape)}, options.tell) {}
+        oracle_(finding_, {.block_bytes = sizes_of(setup_.config)}, options.tell) {}
 
   RunOutcome run() {
     queue_.reseed(options_.seed);
@@ -84,6 +92,7 @@ class Run {
         {"write", 40, &Clients::write},
         {"commit", 14, &Clients::commit},
         {"match", 14, &Clients::match},
+        {"match_groups", 8, &Clients::match_groups},
         {"hold", 3, &Clients::hold},
         {"read", 10, &Clients::read},
         {"read_prefix", 3, &Clients::read_prefix},

@@ -5,23 +5,18 @@
 #include <cstring>
 
 namespace cairn::sim {
-namespace {
-
-std::string text_of(const BlockKey& key) {
-  const auto bytes = key.view().bytes();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-}  // namespace
-
 Oracle::Oracle(Finding& finding, Shape shape, bool tell)
     : finding_(finding), shape_(shape), tell_(tell) {
   for (KeyNumber key = 0; key < keys(); ++key) {
     // Keys of every allowed length.
-    names_.push_back(testing::key(key, 8 + key % 57));
-    numbers_.emplace(text_of(names_.back()), key);
-    bytes_.push_back(is_zeros(key) ? testing::Bytes(shape.block_bytes)
-                                   : testing::bytes_of(names_.back(), shape.block_bytes));
+    const KeyNumber number = key % keys_of_group();
+    const BlockKey name = testing::key(number, 8 + number % 57);
+    names_.push_back(BlockKey(name.view().in(group(key))));
+    numbers_.emplace(names_.back(), key);
+    const std::uint64_t size_bytes = shape.block_bytes[group(key)];
+    // Bytes of a key that no group has, so that groups differ.
+    bytes_.push_back(is_zeros(key) ? testing::Bytes(size_bytes)
+                                   : testing::bytes_of(testing::key(key, 9), size_bytes));
   }
   where_.resize(keys());
   ends_.resize(keys());
@@ -42,15 +37,30 @@ bool Oracle::must_be_found(KeyNumber key, TimePoint now) const {
   return present(key) && (!ttl_ms(key) || now + kRounding < ends_[key]);
 }
 
-KeyNumber Oracle::number(const BlockKey& name) const { return numbers_.at(text_of(name)); }
+KeyNumber Oracle::number(const BlockKey& name) const { return numbers_.at(name); }
 
 std::optional<KeyNumber> Oracle::parent(KeyNumber key) const {
   if (key % shape_.length == 0) return std::nullopt;
   return key - 1;
 }
 
+std::vector<KeyNumber> Oracle::children(KeyNumber key) const {
+  std::vector<KeyNumber> all;
+  if (group(key) > 0) return all;
+  if ((key + 1) % shape_.length != 0) all.push_back(key + 1);
+  for (KvGroupNumber other = 1; other < groups(); ++other) all.push_back(in_group(key, other));
+  return all;
+}
+
+std::optional<KeyNumber> Oracle::needed_by(KeyNumber key) const {
+  return group(key) > 0 ? std::optional(in_group(key, 0)) : parent(key);
+}
+
 std::string Oracle::text(KeyNumber key) const {
-  return "key " + std::to_string(key / shape_.length) + "." + std::to_string(key % shape_.length);
+  const KeyNumber number = key % keys_of_group();
+  const std::string of_group = groups() > 1 ? " of group " + std::to_string(group(key)) : "";
+  return "key " + std::to_string(number / shape_.length) + "." +
+         std::to_string(number % shape_.length) + of_group;
 }
 
 void Oracle::check(KeyNumber key, std::span<const iovec> found, const char* where) {
@@ -95,7 +105,7 @@ void Oracle::take(const BlockEvent& event) {
     return;
   }
   const Tier tier = *tier_of(*event.tier);
-  const auto at = numbers_.find(text_of(*event.key));
+  const auto at = numbers_.find(*event.key);
   if (at == numbers_.end()) return finding_.report("an event names an unknown key");
   if (tell_) {
     std::fprintf(stderr, "  %s %s %s\n", text(at->second).c_str(),
@@ -110,7 +120,8 @@ void Oracle::take(const BlockEvent& event) {
   }
   if (!stored && is_reached(at->second)) {
     for (KeyNumber key = 0; key < keys(); ++key) {
-      const bool is_last = (key + 1) % shape_.length == 0 || !present(key + 1);
+      const bool is_last =
+          std::ranges::none_of(children(key), [this](KeyNumber child) { return present(child); });
       if (present_in(key, tier) && is_last && !is_reached(key)) {
         outlasted_[index_of(tier)].insert(key);
       }
@@ -120,9 +131,8 @@ void Oracle::take(const BlockEvent& event) {
   // committed() sets the time of expiry.
   if (stored) return;
   if (!present(at->second)) ends_[at->second] = {};
-  const KeyNumber next = at->second + 1;
-  if (next % shape_.length != 0 && present_in(next, tier)) {
-    cut_chains_[index_of(tier)] = true;
+  for (const KeyNumber child : children(at->second)) {
+    if (present_in(child, tier)) cut_chains_[index_of(tier)] = true;
   }
   if (tier != Tier::disk) return;
   durable_.erase(at->second);
@@ -139,7 +149,7 @@ std::optional<Tier> Oracle::highest(KeyNumber key) const {
 
 bool Oracle::is_reached(KeyNumber key) const {
   if (!present(key)) return false;
-  const auto before = parent(key);
+  const auto before = needed_by(key);
   return !before || is_reached(*before);
 }
 

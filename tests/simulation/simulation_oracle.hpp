@@ -17,7 +17,8 @@
 
 namespace cairn::sim {
 
-// A key of the simulation. Keys form chains: each is the child of the one before in its chain.
+// A block of the simulation: a key in a KV group. Keys form chains: each is the child of the one
+// before in its chain. Each group has the same keys, with other bytes.
 using KeyNumber = std::uint32_t;
 
 // Knows the bytes of each key, and from the cache's events the tiers it lies in. Any contradiction
@@ -27,13 +28,22 @@ class Oracle {
   struct Shape {
     std::uint32_t chains = 6;
     std::uint32_t length = 8;
-    std::uint64_t block_bytes = 64;
+    std::vector<std::uint64_t> block_bytes = {64};  // by KV group
   };
   // `tell`: each event on stderr.
   Oracle(Finding& finding, Shape shape, bool tell);
 
   // --- keys
-  std::uint32_t keys() const { return shape_.chains * shape_.length; }
+  std::uint32_t keys() const { return groups() * keys_of_group(); }
+  std::uint32_t keys_of_group() const { return shape_.chains * shape_.length; }
+  std::uint32_t groups() const { return static_cast<std::uint32_t>(shape_.block_bytes.size()); }
+  KvGroupNumber group(KeyNumber key) const {
+    return static_cast<KvGroupNumber>(key / keys_of_group());
+  }
+  // The block of the same key in another group.
+  KeyNumber in_group(KeyNumber key, KvGroupNumber group) const {
+    return key % keys_of_group() + group * keys_of_group();
+  }
   std::uint32_t length() const { return shape_.length; }
   const BlockKey& name(KeyNumber key) const { return names_[key]; }
   KeyNumber number(const BlockKey& name) const;  // REQUIRES: it is one
@@ -105,12 +115,16 @@ class Oracle {
 
  private:
   void take(const BlockEvent& event);
+  // The blocks that need this one for a match to find them.
+  std::vector<KeyNumber> children(KeyNumber key) const;
+  // The block that this one needs.
+  std::optional<KeyNumber> needed_by(KeyNumber key) const;
 
   Finding& finding_;
   const Shape shape_;
   const bool tell_;
   std::vector<BlockKey> names_;
-  std::map<std::string, KeyNumber> numbers_;  // by name
+  std::map<BlockKey, KeyNumber> numbers_;  // by name
   std::vector<testing::Bytes> bytes_;
   std::vector<Tiers> where_;
   std::vector<TimePoint> ends_;  // of keys with a TTL, if known

@@ -6,6 +6,33 @@
 
 namespace cairn::sim {
 
+namespace {
+
+// Full attention, a window and a state, whose blocks have other sizes.
+void add_kv_groups(Random& random, CacheConfig& config) {
+  KvGroupConfig full{.name = "full", .shape = config.shape};
+  KvGroupConfig window{.name = "window",
+                       .kind = KvGroupKind::window,
+                       .window_tokens = 1 + static_cast<std::uint32_t>(random.below(9)),
+                       .shape = config.shape};
+  window.shape.num_layers = 1 + random.below(3);
+  KvGroupConfig state{.name = "state", .kind = KvGroupKind::state, .shape = config.shape};
+  state.shape.outer_dim = 1;
+  state.shape.page_size = 1;
+  state.shape.num_layers = 1 + random.below(6);
+  config.block_tokens = static_cast<std::uint32_t>(config.shape.page_size);
+  config.kv_groups = {full, window};
+  if (random.once_in(2)) config.kv_groups.push_back(state);
+  config.shape = {};
+  for (auto& tier : config.tiers) {
+    if (!tier) continue;
+    tier->layout = LayoutKind::fully_contiguous;
+    tier->block_dim = BlockDim::first;
+  }
+}
+
+}  // namespace
+
 Setup::Setup(std::uint64_t seed) {
   Random random(Random::mixed(seed ^ 0x5E7095EEDull));
   const auto blocks = [&](std::uint32_t least, std::uint32_t more) {
@@ -55,6 +82,7 @@ Setup::Setup(std::uint64_t seed) {
     device.fails_once_in = 50 + random.below(200);
   }
   config.eviction = random.once_in(3) ? EvictionKind::lru : EvictionKind::class_hazard;
+  if (random.once_in(3)) add_kv_groups(random, config);
 }
 
 World::World(Parts parts)

@@ -47,7 +47,7 @@ void keep(const DiskTierSlots& tier, std::uint32_t slot,
   auto header = decode_slot_header(page);
   const bool ours = header && header->place.file_id == tier.slots.file_id() &&
                     header->place.slot == slot &&
-                    header->block.data_bytes == tier.layout.geometry().block_bytes();
+                    header->block.data_bytes <= tier.layout.geometry().block_bytes();
   if (!ours) {
     ++found.torn;
   } else if (!header->block.key.empty()) {
@@ -102,7 +102,8 @@ Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
     }
     const auto read = tier.disk.run_all(std::move(calls));
     for (std::size_t n = 0; n < batch.size(); ++n) {
-      const std::span<const std::byte> bytes(memory->data() + n * size_bytes, block_bytes);
+      const std::span<const std::byte> bytes(memory->data() + n * size_bytes,
+                                             std::min(batch[n].data_bytes, block_bytes));
       // A block that cannot be read may be readable later. Calling it damaged could bring back an
       // older, wrong block.
       whole.push_back(!read[n] || hash_bytes(bytes, 0) == batch[n].data_checksum);

@@ -19,7 +19,8 @@ struct DiskTierSlots {
   const SlotChecksums& slots;
 };
 
-// Finds the intact headers that were written for this file and slot. A scan of all slots reads one
+// Finds the intact headers that were written for this file and slot. A block may be smaller than
+// those of the layout. A scan of all slots reads one
 // page per slot. Error: io_error if the file cannot be read at all.
 struct HeaderScan {
   std::vector<SlotHeader> headers;  // of blocks with a key, by slot
@@ -32,6 +33,7 @@ Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::
 // whole: it may be readable later.
 struct ClaimedBlock {
   std::uint32_t slot = 0;
+  std::uint64_t data_bytes = 0;  // at most the layout's block
   std::uint64_t data_checksum = 0;
 };
 Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,

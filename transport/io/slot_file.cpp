@@ -34,7 +34,8 @@ SlotFileLabel make_label(const SlotFileOptions& options, std::uint64_t file_id,
           .file_number = static_cast<std::uint32_t>(number),
           .file_count = static_cast<std::uint32_t>(options.paths.size()),
           .owner = options.owner.substr(0, kMaxOwnerBytes),
-          .shape = options.shape};
+          .shape = options.shape,
+          .shapes_hash = options.shapes_hash};
 }
 
 // Returns true if both are labels of the same file of the same tier. The first may have fewer
@@ -43,8 +44,8 @@ bool belong_together(const SlotFileLabel& a, const SlotFileLabel& b) {
   LayoutConfig shape = a.shape;
   shape.alignment = b.shape.alignment;  // a label does not keep it
   if (shape.num_blocks < b.shape.num_blocks) shape.num_blocks = b.shape.num_blocks;
-  return shape == b.shape && a.file_id == b.file_id && a.file_number == b.file_number &&
-         a.file_count == b.file_count && a.owner == b.owner;
+  return shape == b.shape && a.shapes_hash == b.shapes_hash && a.file_id == b.file_id &&
+         a.file_number == b.file_number && a.file_count == b.file_count && a.owner == b.owner;
 }
 
 // A cache must not replace another cache's file.

@@ -41,6 +41,7 @@ struct LabelHead {
   std::uint64_t page_size;
   std::uint64_t inner_dim;
   std::uint64_t dtype_width_bytes;
+  std::uint64_t shapes_hash;
   std::uint64_t description_size;
   std::array<char, kMaxOwnerBytes> owner;
 };
@@ -70,6 +71,7 @@ void encode(const SlotFileLabel& label, Page& page) {
   head.page_size = label.shape.page_size;
   head.inner_dim = label.shape.inner_dim;
   head.dtype_width_bytes = label.shape.dtype_width_bytes;
+  head.shapes_hash = label.shapes_hash;
   head.description_size = label.description.size();
   std::memcpy(head.owner.data(), label.owner.data(), head.owner_size);
   std::memcpy(page.bytes.data() + sizeof(head), label.description.data(), label.description.size());
@@ -97,6 +99,7 @@ std::optional<SlotFileLabel> decode(std::span<const std::byte> page) {
   label.shape.page_size = head.page_size;
   label.shape.inner_dim = head.inner_dim;
   label.shape.dtype_width_bytes = head.dtype_width_bytes;
+  label.shapes_hash = head.shapes_hash;
   label.description.assign(reinterpret_cast<const char*>(page.data()) + sizeof(head),
                            head.description_size);
   return label;
@@ -195,7 +198,7 @@ std::string shape_text(const SlotFileLabel& label) {
          std::to_string(label.shape.page_size) + ", inner_dim " +
          std::to_string(label.shape.inner_dim) + ", dtype_width_bytes " +
          std::to_string(label.shape.dtype_width_bytes) + " in " + std::to_string(label.file_count) +
-         " files";
+         " files" + (label.shapes_hash == 0 ? "" : ", shared by several KV groups");
 }
 
 }  // namespace cairn

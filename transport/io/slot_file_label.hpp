@@ -18,7 +18,7 @@ namespace cairn {
 // interrupted write.
 inline constexpr std::uint64_t kSlotFileLabelBytes = 2 * 4096;  // offset of the first slot
 // The room in a page beside the label's own fields.
-inline constexpr std::size_t kMaxDescriptionBytes = 3'936;
+inline constexpr std::size_t kMaxDescriptionBytes = 3'928;
 inline constexpr std::size_t kMaxOwnerBytes = 64;
 // The first bytes of each page.
 inline constexpr std::array<char, 8> kSlotFileMagic = {'C', 'A', 'I', 'R', 'N', 'D', 'S', 'K'};
@@ -27,8 +27,10 @@ struct SlotFileLabel {
   std::uint64_t file_id = 0;  // the same in all files of the tier
   std::uint32_t file_number = 0;
   std::uint32_t file_count = 1;
-  std::string owner = {};        // the cache's name, at most kMaxOwnerBytes
-  LayoutConfig shape = {};       // num_blocks: slots in all files; alignment is not stored
+  std::string owner = {};   // the cache's name, at most kMaxOwnerBytes
+  LayoutConfig shape = {};  // num_blocks: slots in all files; alignment is not stored
+  // Of the owner, if blocks of several shapes share the slots; 0: all are of `shape`.
+  std::uint64_t shapes_hash = 0;
   std::string description = {};  // any text of the owner; at most kMaxDescriptionBytes
 };
 

@@ -23,7 +23,8 @@ BasicBlockRecord<To> converted(const BasicBlockRecord<From>& record) {
           .data_checksum = record.data_checksum,
           .expires_at_unix_ms = record.expires_at_unix_ms,
           .epoch = record.epoch,
-          .priority = record.priority};
+          .priority = record.priority,
+          .kv_group = record.kv_group};
 }
 
 }  // namespace
@@ -55,6 +56,7 @@ void encode_raw_record(const BlockRecordView& record, const RawPlace& place,
       .priority = record.priority,
       .expiry_bytes = record.expires_at_unix_ms != 0 ? kExpiryBytes : std::uint8_t{0},
       .place_bytes = static_cast<std::uint8_t>(place.bytes.size()),
+      .kv_group = record.kv_group,
       .zero = 0};
   const auto expiry = std::as_bytes(std::span(&record.expires_at_unix_ms, 1));
   std::byte* at = out.data() + sizeof(fixed);

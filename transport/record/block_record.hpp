@@ -16,11 +16,12 @@
 // Version 3, little-endian and packed:
 //   u64 XXH3 of all that follows; u64 bytes of the block; u64 XXH3 of them; u32 epoch;
 //   u32 bytes of metadata; u8 version; u8 bytes of the key; u8 bytes of the parent's key;
-//   u8 priority; u8 bytes of the expiry (0 or 8); u8 bytes of the place; u16 zero;
+//   u8 priority; u8 bytes of the expiry (0 or 8); u8 bytes of the place; u8 KV group; u8 zero;
 //   place; i64 expiry (Unix ms) if there is one; key; parent's key; metadata
 namespace cairn {
 
 inline constexpr std::size_t kMaxKeyBytes = 64;
+inline constexpr std::size_t kMaxKvGroups = 16;  // of a cache
 
 // Slot headers used versions 1 and 2 before they embedded a record. Each file that embeds records
 // has its own version, so that a file of another release is refused with a reason. Raise both.
@@ -36,6 +37,7 @@ struct BasicBlockRecord {
   std::int64_t expires_at_unix_ms = 0;  // 0: never
   std::uint32_t epoch = 1;              // of the metadata
   std::uint8_t priority = 0;
+  std::uint8_t kv_group = 0;  // of the key and the parent
 };
 using BlockRecord = BasicBlockRecord<std::string>;
 using BlockRecordView = BasicBlockRecord<std::string_view>;  // borrows its strings
@@ -94,7 +96,8 @@ struct FixedRecordPart {
   std::uint8_t priority;
   std::uint8_t expiry_bytes;
   std::uint8_t place_bytes;
-  std::uint16_t zero;
+  std::uint8_t kv_group;
+  std::uint8_t zero;
 
   std::size_t record_bytes() const {
     return sizeof(*this) + place_bytes + expiry_bytes + key_bytes + parent_bytes + metadata_bytes;
@@ -102,7 +105,7 @@ struct FixedRecordPart {
   // The checksum alone may also match a record of another version.
   bool is_of(std::size_t place_size) const {
     return version == kBlockRecordVersion && place_bytes == place_size &&
-           key_bytes <= kMaxKeyBytes && parent_bytes <= kMaxKeyBytes &&
+           key_bytes <= kMaxKeyBytes && parent_bytes <= kMaxKeyBytes && kv_group < kMaxKvGroups &&
            (expiry_bytes == 0 || expiry_bytes == sizeof(std::int64_t)) && zero == 0;
   }
 };
@@ -155,7 +158,8 @@ std::optional<PlacedRecord<Place>> decode_record(std::span<const std::byte> byte
                    .data_checksum = fixed.data_checksum,
                    .expires_at_unix_ms = expires_at_unix_ms,
                    .epoch = fixed.epoch,
-                   .priority = fixed.priority};
+                   .priority = fixed.priority,
+                   .kv_group = fixed.kv_group};
   return record;
 }
 
