@@ -112,6 +112,7 @@ class Verbs(ServerCase):
         self.make(disk=8)
         self.make(disk=8)
         shown = self.client.cache(self.name)
+        assert shown.layout is not None
         self.assertEqual((shown.block_bytes, shown.layout.num_layers), (SHAPE.block_bytes, 2))
         counts = shown.tiers["pinned"].blocks
         assert counts is not None

@@ -18,7 +18,7 @@ NAME = "cairn-page-tables-test"
 
 def tier(populated_bytes: int | None) -> TierInfo:
     strides = Strides(block_bytes=4096, layer_bytes=4096, outer_bytes=4096)
-    return TierInfo(1, "fully_contiguous", SIZE_BYTES, strides, [], populated_bytes=populated_bytes)
+    return TierInfo("fully_contiguous", SIZE_BYTES, strides, [], num_blocks=1, populated_bytes=populated_bytes)
 
 
 class PageTables(unittest.TestCase):

@@ -549,7 +549,7 @@ class Setups(unittest.TestCase):
 
     def test_values_need_not_be_a_multiple_of_the_tokens(self) -> None:
         config = Setup.of(*configuration()).cache_config(num_layers=2, layer_values=1601, dtype_bytes=2)
-        assert config is not None
+        assert config is not None and config.layout is not None
         self.assertEqual(config.layout.block_bytes, 2 * 1601 * 2)
 
     def test_wrong_options_are_refused(self) -> None:

@@ -10,7 +10,7 @@ from cairn.agent import AgentMemory
 from cairn.aio import AsyncClient
 from cairn.client import Client
 from cairn.errors import CairnError, LeaseLost, NoAnswer, Refused
-from cairn.model import AgentRegion, CacheConfig, Handle, NewBlock, Shape, TierConfig
+from cairn.model import AgentRegion, CacheConfig, Handle, KvGroup, NewBlock, Shape, TierConfig
 from cairn.tier_view import TierView
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "CairnError",
     "Client",
     "Handle",
+    "KvGroup",
     "LeaseLost",
     "NewBlock",
     "NoAnswer",

@@ -51,6 +51,7 @@ def arguments() -> argparse.ArgumentParser:
     get = commands.add_parser("get", help="write a block's bytes, in canonical order, to standard output")
     get.add_argument("cache")
     get.add_argument("key", metavar="KEY", help="in hex")
+    get.add_argument("--kv-group", metavar="GROUP", help="the block's KV group, in a cache that has several")
     return parser
 
 
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             elif args.command == "match":
                 match(client, args.cache, args.keys)
             else:
-                sys.stdout.buffer.write(client.get(args.cache, args.key))
+                sys.stdout.buffer.write(client.get(args.cache, args.key, kv_group=args.kv_group))
     except (CairnError, ValueError) as error:
         print(f"cairn: {error}", file=sys.stderr)
         return NO_SERVER if isinstance(error, NoAnswer) else REFUSED
@@ -75,8 +76,15 @@ def status(client: Client) -> None:
     system = client.system()
     print(f"cairn {system.version} ({system.runtime}) {system.state}, up {system.uptime_ms // 1000} s")
     for cache in client.caches():
-        print(f"{cache.name}: blocks of {cache.block_bytes} bytes")
+        groups = ", ".join(f"{group.name} ({group.kind})" for group in cache.kv_groups)
+        print(
+            f"{cache.name}: KV groups {groups}" if groups else f"{cache.name}: blocks of {cache.block_bytes} bytes"
+        )
         for name, tier in cache.tiers.items():
+            if tier.num_blocks is None:
+                held = "".join(f", {use.blocks} of {group}" for group, use in tier.kv_groups.items())
+                print(f"  {name}: {tier.size_bytes} bytes{held}")
+                continue
             counts = tier.blocks
             held = "" if counts is None else f", {tier.num_blocks - counts.free} in use"
             print(f"  {name}: {tier.num_blocks} blocks{held}")
@@ -86,7 +94,8 @@ def match(client: Client, cache: str, keys: list[str]) -> None:
     found = client.match(cache, keys, lease_ms=0)
     print(f"{found.matched} of {len(keys)}")
     for block in found.blocks:
-        print(f"{block.key.hex()} {block.tier} {block.slot}")
+        group = "" if block.kv_group is None else f" {block.kv_group}"
+        print(f"{block.key.hex()} {block.tier} {block.slot}{group}")
 
 
 if __name__ == "__main__":

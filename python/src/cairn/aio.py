@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, TypeVar
@@ -131,12 +132,17 @@ class AsyncClient(ClientBase):
 
     async def perform(self, call: Call[T], /) -> T:
         """Sends a call made by `cairn.calls` and returns its decoded answer."""
-        try:
-            timeout = min(self.timeout, call.limit_s) + call.wait_s
-            response = await asyncio.wait_for(self._exchange(call.request), timeout)
-        except asyncio.TimeoutError:
-            raise TimedOut(f"{call.request.method} {call.request.target}: no answer in time") from None
-        return read_answer(call, response, self._token)
+        end = time.monotonic() + min(self.timeout, call.limit_s) + call.wait_s
+        while True:
+            try:
+                left_s = end - time.monotonic()
+                response = await asyncio.wait_for(self._exchange(call.request), left_s)
+            except asyncio.TimeoutError:
+                raise TimedOut(f"{call.request.method} {call.request.target}: no answer in time") from None
+            answer = read_answer(call, response, self._token)
+            if not isinstance(answer, Call):
+                return answer
+            call = answer
 
     async def events(
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None

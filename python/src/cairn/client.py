@@ -61,12 +61,16 @@ class Client(ClientBase):
         """Sends a call made by `cairn.calls` and returns its decoded answer."""
         notice_fork()
         deadline = time.monotonic() + min(self.timeout, call.limit_s) + call.wait_s
-        response = self._exchange(call.request, deadline)
-        try:
-            return read_answer(call, response, self._token)
-        finally:
-            for file in response.files:  # those that `call.read` did not take over
-                os.close(file)
+        while True:
+            response = self._exchange(call.request, deadline)
+            try:
+                answer = read_answer(call, response, self._token)
+            finally:
+                for file in response.files:  # those that `call.read` did not take over
+                    os.close(file)
+            if not isinstance(answer, Call):
+                return answer
+            call = answer
 
     def events(
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None

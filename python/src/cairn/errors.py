@@ -228,6 +228,10 @@ class UnknownTier(Refused):
     code = "unknown_tier"
 
 
+class UnknownKvGroup(Refused):
+    code = "unknown_kv_group"
+
+
 class BrokenSnapshot(Refused):
     code = "broken_snapshot"
 

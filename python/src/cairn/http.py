@@ -64,7 +64,8 @@ class Call(Generic[T]):
     """One call of the API: the request, and how to decode its answer."""
 
     request: Request
-    read: Callable[[Response], T]
+    # Returns another call if the answer cannot be decoded without that one's answer.
+    read: Callable[[Response], T | Call[T]]
     # How long the server was asked to wait. The client's timeout is added to it.
     wait_s: float = 0.0
     # A later answer is useless, however long the client's timeout is.
@@ -126,8 +127,9 @@ def may_send_again(request: Request, *, kept: bool, sent_bytes: int, got_bytes: 
 Steps = Generator[memoryview, int, T]
 
 
-def read_answer(call: Call[T], response: Response, token: str | None = None) -> T:
-    """Decodes an answer, or raises the refusal it contains. `token` is the request's."""
+def read_answer(call: Call[T], response: Response, token: str | None = None) -> T | Call[T]:
+    """Decodes an answer, or raises the refusal it contains. `token` is the request's. Returns a call that must be
+    performed next if the answer needs another one."""
     # The answer to HEAD has no body, so its 404 carries no more than the status.
     if response.status >= 400 and not (call.request.method == "HEAD" and response.status == 404):
         raise refusal(response.status, bytes(response.body), response.headers.get("retry-after"), token)

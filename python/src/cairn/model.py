@@ -83,6 +83,20 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class KvGroup:
+    """Layers of a model that need the same earlier blocks, and the shape of their blocks.
+
+    kind: `full`, for layers that need all earlier blocks; `window`, for layers that need those of the last
+    `window_tokens` - 1 tokens; `state`, for layers that need only the state after the last token.
+    """
+
+    name: str
+    kind: str
+    layout: Shape
+    window_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class Region:
     size_bytes: int
     offset_bytes: int = 0
@@ -114,31 +128,40 @@ class TierMemory:
 
 @dataclass(frozen=True)
 class TierConfig:
-    num_blocks: int
+    """A tier's size and place. Give `num_blocks`, or `size_bytes` for as many blocks as fit. A cache with KV
+    groups takes only `size_bytes`."""
+
+    num_blocks: int | None = None
     layout: str = "fully_contiguous"
     block_dim: str | None = None
     device_id: int | None = None
     numa_aware: bool | None = None
     path: str | None = None
     memory: dict[str, Any] | None = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class CacheConfig:
-    layout: Shape
-    tiers: dict[str, TierConfig]
+    """The settings of a new cache. Give the `layout` of its blocks, or `kv_groups` and `block_tokens`, the number
+    of tokens that a key names."""
+
+    layout: Shape | None = None
+    tiers: dict[str, TierConfig] = field(default_factory=dict)
     eviction: str | None = None
     offload: str | None = None
     default_lease_ms: int | None = None
     pressure: dict[str, Any] | None = None
     quota: dict[str, Any] | None = None
     shared: dict[str, Any] | None = None
+    block_tokens: int | None = None
+    kv_groups: Sequence[KvGroup] | None = None
 
 
 @dataclass(frozen=True)
 class CacheChange:
-    """What to change of a cache; None leaves a setting as it is. `num_blocks` gives new sizes by tier, for pinned
-    and disk."""
+    """What to change of a cache; None leaves a setting as it is. `num_blocks` or `size_bytes` give new sizes by
+    tier, for pinned and disk."""
 
     offload: str | None = None
     eviction: str | None = None
@@ -146,6 +169,7 @@ class CacheChange:
     pressure: dict[str, Any] | None = None
     quota: dict[str, Any] | None = None
     num_blocks: dict[str, int] = field(default_factory=dict)
+    size_bytes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,14 +181,25 @@ class BlockCounts:
 
 
 @dataclass(frozen=True)
-class TierInfo:
-    """A tier. Counts and pressure are present only in the answer about one cache."""
+class KvGroupUse:
+    """What a tier holds of one KV group."""
 
-    num_blocks: int
+    block_bytes: int
+    blocks: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TierInfo:
+    """A tier. Counts and pressure are present only in the answer about one cache. In a cache with KV groups, a
+    tier has `size_bytes` instead of `num_blocks`, and `kv_groups` counts the blocks of each group by its name."""
+
     layout: str
     reserved_bytes: int
     strides: Strides
     regions: list[Region]
+    num_blocks: int | None = None
+    size_bytes: int | None = None
     block_dim: str | None = None
     device_id: int | None = None
     numa_aware: bool | None = None
@@ -177,16 +212,20 @@ class TierInfo:
     hits: int | None = None
     evictions: int | None = None
     pressure: str | None = None
+    kv_groups: dict[str, KvGroupUse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """A cache. Counts are present only in the answer about one cache."""
+    """A cache. Counts are present only in the answer about one cache. A cache with KV groups has `block_tokens`
+    and `kv_groups` instead of a `layout`; its `block_bytes` is the size of the largest block."""
 
     name: str
-    layout: Shape
     tiers: dict[str, TierInfo]
     block_bytes: int
+    layout: Shape | None = None
+    block_tokens: int | None = None
+    kv_groups: list[KvGroup] = field(default_factory=list)
     eviction: str | None = None
     offload: str | None = None
     default_lease_ms: int | None = None
@@ -204,11 +243,13 @@ class CacheInfo:
 
 @dataclass(frozen=True)
 class Handle:
-    """A slot while it holds one block. The generation changes when the slot is reused."""
+    """A slot while it holds one block. The generation changes when the slot is reused. `kv_group` names the
+    block's KV group. None means the group `default`, the only one of a cache without `kv_groups`."""
 
     tier: str
     slot: int
     generation: int
+    kv_group: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -219,7 +260,12 @@ class MatchedBlock(Handle):
 @dataclass(frozen=True)
 class Match:
     """The longest prefix that the cache holds, pinned until the lease ends. If `lease` is None, it is not
-    pinned."""
+    pinned.
+
+    In a cache with KV groups, `matched` is the number of leading keys that all groups can serve. `blocks` has the
+    blocks that they need for this, group by group. `full_matched` is the number of keys that the full groups alone
+    can serve. It is None in a cache without `kv_groups`, unless the match had `have`.
+    """
 
     matched: int
     lease: str | None
@@ -228,6 +274,7 @@ class Match:
     transfer: str | None = None
     shared_matched: int | None = None
     memory_id: str | None = None  # the memory that the handles refer to; None if the server does not report it
+    full_matched: int | None = None
 
 
 @dataclass(frozen=True)
@@ -276,6 +323,7 @@ class Put:
     tier: str | None = None
     slot: int | None = None
     generation: int | None = None
+    kv_group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -370,7 +418,8 @@ class MissRatio:
 
 @dataclass(frozen=True)
 class PendingPage:
-    """Blocks that are being written to a lower tier. Each has `key`, `from`, `to` and `age_ms`."""
+    """Blocks that are being written to a lower tier. Each has `key`, `from`, `to` and `age_ms`; in a cache
+    with KV groups also `kv_group`."""
 
     pending: list[dict[str, Any]]
     next_cursor: str | None
@@ -570,7 +619,8 @@ class System:
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a cache: `stored`, `removed`, `cleared` or `gap`. Pass `id` as `after` to resume after it."""
+    """An event of a cache: `stored`, `removed`, `cleared` or `gap`. Pass `id` as `after` to resume after it. In a
+    cache with KV groups, the `data` of `stored` and `removed` has the `kv_group` of the keys."""
 
     kind: str
     id: int | None

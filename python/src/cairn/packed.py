@@ -5,17 +5,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from cairn.errors import BadAnswer
-from cairn.model import MAX_KEY_BYTES, TIERS, Allocation, Handle, Key, Match, MatchedBlock, key_bytes
+from cairn.model import (
+    MAX_KEY_BYTES,
+    TIERS,
+    Allocation,
+    CacheInfo,
+    Handle,
+    Key,
+    KvGroup,
+    Match,
+    MatchedBlock,
+    key_bytes,
+)
 
 T = TypeVar("T", bound=Handle)
 
 # u32 count, u32 reserved, 16 bytes of lease (all zero: no lease), u64 expires_at_ms
 HEAD = struct.Struct("<II16sQ")
-# u8 tier, 3 bytes zero, u32 slot, u64 generation
+# u8 tier, u8 number of the KV group (read apart), 2 bytes zero, u32 slot, u64 generation
 RECORD = struct.Struct("<B3xIQ")
+GROUP_BYTE = 1
 SLOT_WORD, RECORD_WORDS = 1, RECORD.size // 4
 TIER_NUMBERS = bytes(range(len(TIERS)))
 SHARED = TIERS.index("shared")
@@ -99,6 +111,59 @@ def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = Non
     matched = blocks.first_here()
     shared = len(blocks) - matched or None
     return Match(matched, lease, expires_at_ms, blocks[:matched], shared_matched=shared, memory_id=memory_id)
+
+
+class Reach(NamedTuple):
+    """How far a match reaches, in keys: with all KV groups, and with the full groups alone."""
+
+    matched: int
+    full_matched: int
+
+
+def read_group_match(
+    body: bytearray, keys: Sequence[Key], reach: Reach, cache: CacheInfo, memory_id: str | None = None
+) -> Match | None:
+    """Decodes a match in a cache with KV groups, or one with `have`. The blocks come group by group, in the
+    cache's order. The answer has no keys, but each group's blocks are consecutive and reach to the last matched
+    key. Returns None if this does not determine all keys: with several full groups, the last block of one may be
+    whole or a tail."""
+    lease, expires_at_ms, records = _open(body)
+    numbers = records[GROUP_BYTE :: RECORD.size].tobytes()
+    groups: Sequence[KvGroup | None] = cache.kv_groups or [None]
+    counts = [numbers.count(number) for number in range(len(groups))]
+    if numbers != b"".join(bytes([number]) * count for number, count in enumerate(counts)):
+        raise BadAnswer("a packed answer names an unknown KV group, or does not list the blocks group by group")
+    has_one_full = sum(group is None or group.kind == "full" for group in groups) == 1
+    places: list[int] = []  # of the blocks' keys in `keys`
+    for group, count in zip(groups, counts, strict=True):
+        of_group = _places(group, count, reach.matched, cache.block_tokens or 1)
+        if of_group and group is not None and group.kind == "full" and of_group[-1] >= reach.full_matched:
+            # The full groups together do not reach the end of this block. So it is a tail, which ends with the
+            # match, unless only another full group stops here. No block ends beyond the requested keys.
+            if of_group[-1] < len(keys) and not has_one_full:
+                return None
+            of_group[-1] = reach.matched - 1
+        places += of_group
+    if any(not 0 <= place < len(keys) for place in places):
+        raise BadAnswer(f"a packed answer with {reach.matched} matched keys has {len(places)} blocks")
+
+    def make(at: int, tier: str, slot: int, generation: int) -> MatchedBlock:
+        name = cache.kv_groups[numbers[at]].name if cache.kv_groups else None
+        return MatchedBlock(tier, slot, generation, key_bytes(keys[places[at]]), kv_group=name)
+
+    blocks = PackedBlocks(records, make)
+    return Match(reach.matched, lease, expires_at_ms, blocks, memory_id=memory_id, full_matched=reach.full_matched)
+
+
+def _places(group: KvGroup | None, count: int, matched: int, block_tokens: int) -> list[int]:
+    """The places of the keys of a group's `count` blocks. A block holds a run of keys and has the last one."""
+    run = 1 if group is None else max(group.layout.page_size // block_tokens, 1)
+    runs = -(-matched // run)
+    return list(range((runs - count + 1) * run - 1, runs * run, run))
+
+
+def lease_of(body: bytearray) -> str | None:
+    return _open(body)[0]
 
 
 def read_allocation(body: bytearray, memory_id: str | None = None) -> Allocation:

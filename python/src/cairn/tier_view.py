@@ -327,7 +327,10 @@ class TierView:
                     if self._map is not None and self._map.is_of(opened):
                         return self._map
                 cache = client.cache(name)
-                made = TierMap(opened.memory, cache.layout, cache.tiers[tier].num_blocks, opened.file)
+                num_blocks = cache.tiers[tier].num_blocks
+                if cache.layout is None or num_blocks is None:
+                    raise CairnError(f"the cache {name} has KV groups; a TierView maps caches of one layout")
+                made = TierMap(opened.memory, cache.layout, num_blocks, opened.file)
             if self._on_map is not None:
                 self._on_map(made.memory)
             with self._lock:

@@ -49,6 +49,13 @@ def raw(response: Response) -> bytes:
     return bytes(response.body)
 
 
+def number_in(response: Response, header: str) -> int:
+    text = response.headers.get(header, "")
+    if not text.isdecimal():
+        raise BadAnswer(f"the answer has no number in its header {header}")
+    return int(text)
+
+
 def fields(**given: object) -> dict[str, Any]:
     """A JSON body of the fields that are not None."""
     return {name: encode(value) for name, value in given.items() if value is not None}
@@ -59,18 +66,18 @@ def hint_query(reuse: Reuse | None, session: str | None) -> dict[str, object]:
     return {"reuse": json.dumps(reuse) if isinstance(reuse, dict) else reuse, "session": session}
 
 
-def get(target: str, read: Callable[[Response], T], *, wait_s: float = 0.0) -> Call[T]:
+def get(target: str, read: Callable[[Response], T | Call[T]], *, wait_s: float = 0.0) -> Call[T]:
     return Call(Request("GET", target, idempotent=True), read, wait_s)
 
 
-def delete(target: str, read: Callable[[Response], T]) -> Call[T]:
+def delete(target: str, read: Callable[[Response], T | Call[T]]) -> Call[T]:
     return Call(Request("DELETE", target, idempotent=True), read)
 
 
 def post(
     target: str,
     body: dict[str, Any] | None,
-    read: Callable[[Response], T],
+    read: Callable[[Response], T | Call[T]],
     *,
     wait_ms: int | None = None,
     idempotent: bool = False,

@@ -57,12 +57,19 @@ def drop_agent(name: str) -> Call[None]:
 
 
 def load(
-    cache: str, keys: Sequence[Key], agent: str, blocks: Sequence[int], *, wait_ms: int | None = None
+    cache: str,
+    keys: Sequence[Key],
+    agent: str,
+    blocks: Sequence[int],
+    *,
+    wait_ms: int | None = None,
+    kv_group: str | None = None,
 ) -> Call[Transfer]:
     """Copies the blocks of `keys`, from any tier, into an agent's `blocks` (one index for each key). Waits at most
-    `wait_ms` for the end; `transfer_state` reports what happens after that."""
+    `wait_ms` for the end; `transfer_state` reports what happens after that. In a cache with KV groups, `kv_group`
+    names that of the blocks; the agent has its shape."""
     path, names = target("v1", "caches", cache, "load"), [key_hex(key) for key in keys]
-    return parts.transfer(path, wait_ms, keys=names, agent=agent, blocks=list(blocks))
+    return parts.transfer(path, wait_ms, keys=names, agent=agent, blocks=list(blocks), kv_group=kv_group)
 
 
 def store(
@@ -74,12 +81,23 @@ def store(
     parents: Sequence[Key | None] | None = None,
     tier: Tier | None = None,
     wait_ms: int | None = None,
+    kv_group: str | None = None,
 ) -> Call[Transfer]:
     """Stores an agent's `blocks` (indices) under `keys`. Without `parents` the keys are one prefix. Waits at most
-    `wait_ms` for the end."""
+    `wait_ms` for the end. In a cache with KV groups, `kv_group` names that of the blocks; the agent has its
+    shape."""
     path, names = target("v1", "caches", cache, "store"), [key_hex(key) for key in keys]
     before = None if parents is None else [None if one is None else key_hex(one) for one in parents]
-    return parts.transfer(path, wait_ms, keys=names, parents=before, agent=agent, blocks=list(blocks), tier=tier)
+    return parts.transfer(
+        path,
+        wait_ms,
+        keys=names,
+        parents=before,
+        agent=agent,
+        blocks=list(blocks),
+        tier=tier,
+        kv_group=kv_group,
+    )
 
 
 def devices() -> Call[list[DeviceMemory]]:

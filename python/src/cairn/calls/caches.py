@@ -48,9 +48,12 @@ def drop_cache(cache: str, *, force: bool = False) -> Call[None]:
 def change_cache(cache: str, change: CacheChange) -> Call[CacheInfo]:
     """Changes settings of a cache while it is in use. A tier that shrinks keeps the blocks that still fit."""
     body = encode(change)
-    sizes = body.pop("num_blocks")
-    if sizes:
-        body["tiers"] = {tier: {"num_blocks": count} for tier, count in sizes.items()}
+    tiers: dict[str, dict[str, int]] = {}
+    for unit in ("num_blocks", "size_bytes"):
+        for tier, size in body.pop(unit).items():
+            tiers.setdefault(tier, {})[unit] = size
+    if tiers:
+        body["tiers"] = tiers
     return parts.patch(target("v1", "caches", cache), body, parts.into(CacheInfo))
 
 
@@ -73,9 +76,12 @@ def miss_ratio(cache: str, *, capacities: Sequence[int] = ()) -> Call[MissRatio]
     return parts.get(target("v1", "caches", cache, "miss_ratio", query=query), parts.into(MissRatio))
 
 
-def evict(cache: str, keys: Sequence[Key], *, tier: Tier | None = None) -> Call[Evicted]:
-    """Drops keys from one tier, or from all tiers."""
-    body = parts.fields(keys=[key_hex(key) for key in keys], tier=tier)
+def evict(
+    cache: str, keys: Sequence[Key], *, tier: Tier | None = None, kv_group: str | None = None
+) -> Call[Evicted]:
+    """Drops keys from one tier, or from all tiers. In a cache with KV groups, drops them from one group, or from
+    all groups that have them."""
+    body = parts.fields(keys=[key_hex(key) for key in keys], tier=tier, kv_group=kv_group)
     return parts.post(target("v1", "caches", cache, "evict"), body, parts.into(Evicted))
 
 
@@ -111,15 +117,16 @@ def export(cache: str, tier: Tier) -> Call[tuple[TierMemory, list[int]]]:
     return parts.post(path, None, read, idempotent=True)
 
 
-def metadata(cache: str, key: Key) -> Call[dict[str, Any]]:
-    """A block's metadata."""
-    return parts.get(_metadata(cache, key), parts.into(dict[str, Any]))
+def metadata(cache: str, key: Key, *, kv_group: str | None = None) -> Call[dict[str, Any]]:
+    """A block's metadata. In a cache with KV groups, `kv_group` names the block's."""
+    return parts.get(_metadata(cache, key, kv_group), parts.into(dict[str, Any]))
 
 
-def set_metadata(cache: str, key: Key, metadata: dict[str, Any]) -> Call[None]:
-    """Replaces a block's metadata, which may have at most 4 KiB as JSON."""
-    return parts.put(_metadata(cache, key), metadata, parts.nothing)
+def set_metadata(cache: str, key: Key, metadata: dict[str, Any], *, kv_group: str | None = None) -> Call[None]:
+    """Replaces a block's metadata, which may have at most 4 KiB as JSON. In a cache with KV groups, `kv_group`
+    names the block's."""
+    return parts.put(_metadata(cache, key, kv_group), metadata, parts.nothing)
 
 
-def _metadata(cache: str, key: Key) -> str:
-    return target("v1", "caches", cache, "keys", key_hex(key), "metadata")
+def _metadata(cache: str, key: Key, kv_group: str | None) -> str:
+    return target("v1", "caches", cache, "keys", key_hex(key), "metadata", query={"kv_group": kv_group})

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from cairn.calls import _parts as parts
-from cairn.errors import BadAnswer
 from cairn.http import Buffer, Call, Request, Response, flat, target
 from cairn.model import MAX_KEYS, BlocksRead, Commit, IfExists, Key, Put, Reuse, Tier, key_hex
 
@@ -27,12 +26,14 @@ def put(
     if_exists: IfExists | None = None,
     reuse: Reuse | None = None,
     session: str | None = None,
+    kv_group: str | None = None,
 ) -> Call[Put]:
     """Stores one block, whole and in canonical order. If the key exists, the first block stays and the status is
     `duplicate`; with `if_exists="error"` this raises Exists.
 
     ttl_ms: the block is dropped after this time. priority: higher stays longer.
     reuse: when the block will be used next. session: the conversation it belongs to.
+    kv_group: the block's KV group, in a cache that has several.
     """
     query: dict[str, object] = {
         "parent": None if parent is None else key_hex(parent),
@@ -42,39 +43,48 @@ def put(
         "metadata": None if metadata is None else json.dumps(metadata),
         "if_exists": if_exists,
         **parts.hint_query(reuse, session),
+        "kv_group": kv_group,
     }
     return parts.put_bytes(_path(cache, key, query), data, parts.into(Put))
 
 
-def get(cache: str, key: Key, *, layer: int | None = None, outer: int | None = None) -> Call[bytes]:
-    """A block's bytes in canonical order, or one piece of it (`layer`, `outer`). Raises UnknownKey if the cache
-    does not hold it."""
-    return parts.get(_path(cache, key, {"layer": layer, "outer": outer}), parts.raw)
+def get(
+    cache: str,
+    key: Key,
+    *,
+    layer: int | None = None,
+    outer: int | None = None,
+    kv_group: str | None = None,
+) -> Call[bytes]:
+    """A block's bytes in canonical order, or one piece of it (`layer`, `outer`). In a cache with KV groups,
+    `kv_group` names the block's. Raises UnknownKey if the cache does not hold it."""
+    return parts.get(_path(cache, key, {"layer": layer, "outer": outer, "kv_group": kv_group}), parts.raw)
 
 
-def has(cache: str, key: Key) -> Call[bool]:
-    """Whether the cache holds a key now. The block is not pinned: it may be evicted at any time."""
+def has(cache: str, key: Key, *, kv_group: str | None = None) -> Call[bool]:
+    """Whether the cache holds a key now. In a cache with KV groups, `kv_group` names the block's. The block is not
+    pinned: it may be evicted at any time."""
     # The answer to HEAD has no body, so a 404 may mean the key or the cache.
-    return Call(Request("HEAD", _path(cache, key, {}), idempotent=True), lambda response: response.status == 200)
+    request = Request("HEAD", _path(cache, key, {"kv_group": kv_group}), idempotent=True)
+    return Call(request, lambda response: response.status == 200)
 
 
-def delete(cache: str, key: Key) -> Call[None]:
-    """Drops a key from every tier."""
-    return parts.delete(_path(cache, key, {}), parts.nothing)
+def delete(cache: str, key: Key, *, kv_group: str | None = None) -> Call[None]:
+    """Drops a key from every tier. In a cache with KV groups, drops it from one group, or from all groups that
+    have it."""
+    return parts.delete(_path(cache, key, {"kv_group": kv_group}), parts.nothing)
 
 
-def read(cache: str, keys: Sequence[Key]) -> Call[BlocksRead]:
-    """The blocks of the longest prefix of `keys` that the cache holds. Only the first 65,536 keys are sent."""
+def read(cache: str, keys: Sequence[Key], *, kv_group: str | None = None) -> Call[BlocksRead]:
+    """The blocks of the longest prefix of `keys` that the cache holds. In a cache with KV groups, `kv_group` names
+    theirs, and the other groups do not count. Only the first 65,536 keys are sent."""
 
     def blocks(response: Response) -> BlocksRead:
-        matched = response.headers.get("cairn-matched", "")
-        if not matched.isdecimal():
-            raise BadAnswer("the answer does not say how many blocks it contains")
-        return BlocksRead(int(matched), memoryview(response.body))
+        return BlocksRead(parts.number_in(response, "cairn-matched"), memoryview(response.body))
 
     path = target("v1", "caches", cache, "read")
     names = [key_hex(key) for key in itertools.islice(keys, MAX_KEYS)]
-    return parts.post(path, {"keys": names}, blocks, idempotent=True)
+    return parts.post(path, parts.fields(keys=names, kv_group=kv_group), blocks, idempotent=True)
 
 
 def write(
@@ -91,6 +101,7 @@ def write(
     if_exists: IfExists | None = None,
     reuse: Reuse | None = None,
     session: str | None = None,
+    kv_group: str | None = None,
 ) -> Call[Commit]:
     """Stores blocks, all or none. `data` is the blocks' bytes, cut into any pieces. Without `parents` the keys are
     one prefix after `parent`: each is the parent of the next. In `parents`, None means no parent. All other
@@ -106,6 +117,7 @@ def write(
         if_exists=if_exists,
         reuse=reuse,
         session=session,
+        kv_group=kv_group,
     )
     text = json.dumps(header).encode()
     pieces = [flat(piece, "a piece of the data") for piece in data]

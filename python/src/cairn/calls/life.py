@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from cairn.http import Buffer, Call, Request, Response, target
 from cairn.model import (
     MAX_KEYS,
     Allocation,
+    CacheInfo,
     Commit,
     Handle,
     Hinted,
@@ -30,6 +31,12 @@ from cairn.model import (
 LEAST_RENEWAL_S = 5.0
 
 PACKED = ("Accept", "application/octet-stream")
+# Headers of a packed match in a cache with KV groups, and of one with `have`.
+MATCHED, FULL_MATCHED = "cairn-matched", "cairn-full-matched"
+
+# By the memory_id of their answers, which no other cache ever has: caches whose packed matches name KV groups.
+_known_caches: dict[str, CacheInfo] = {}
+MAX_KNOWN_CACHES = 1024
 
 
 def match(
@@ -42,25 +49,31 @@ def match(
     shared: bool | None = None,
     reuse: Reuse | None = None,
     session: str | None = None,
+    have: int | None = None,
 ) -> Call[Match]:
     """Finds the longest prefix of `keys` that the cache holds, and pins it. Only the first 65,536 keys are sent.
+    In a cache with KV groups the answer has the blocks of all groups.
 
     lease_ms: how long it stays pinned. None: the cache's default. 0: look only, pin nothing.
     onboard: first move the blocks up to this tier.
     wait_ms: the longest wait for that, and for blocks from a shared tier.
     shared: False does not ask the shared tier.
     reuse: when the matched blocks will be used next. session: the conversation they belong to.
+    have: the caller has the full groups' blocks of this many leading keys. The cache need not hold them, and the
+    answer does not list them. A cache of one group is a full group.
     """
     path = ("v1", "caches", cache, "match")
     keys = list(itertools.islice(keys, MAX_KEYS))  # the answer's blocks take their keys from this list
     together = packed.packed_keys(keys) if onboard is None and not wait_ms else None
 
-    def read(response: Response) -> Match:
+    def read(response: Response) -> Match | Call[Match]:
+        if response.content_type == PACKED[1] and MATCHED in response.headers:
+            return _group_match(cache, keys, response, in_json)
         if response.content_type == PACKED[1]:
             return packed.read_match(response.body, keys, response.memory_id)
         return replace(decode(Match, parts.document(response)), memory_id=response.memory_id)
 
-    if together is None:
+    def in_json() -> Call[Match]:
         names = [key_hex(key) for key in keys]
         body = parts.fields(
             keys=names,
@@ -70,11 +83,15 @@ def match(
             shared=shared,
             reuse=reuse,
             session=session,
+            have=have,
         )
         return parts.post(target(*path), body, read, wait_ms=wait_ms, idempotent=lease_ms == 0)
+
+    if together is None:
+        return in_json()
     length, joined = together
     query: dict[str, object] = {"key_bytes": length, "lease_ms": lease_ms, "shared": shared}
-    where = target(*path, query=query | parts.hint_query(reuse, session))
+    where = target(*path, query=query | parts.hint_query(reuse, session) | {"have": have})
     return Call(Request("POST", where, (parts.BYTES, PACKED), (joined,), idempotent=lease_ms == 0), read)
 
 
@@ -88,6 +105,7 @@ def match_tokens(
     wait_ms: int | None = None,
     reuse: Reuse | None = None,
     session: str | None = None,
+    have: int | None = None,
 ) -> Call[Match]:
     """Like `match`, but the server computes the keys from the tokens (see `cairn.keys.token_keys`)."""
     body = parts.fields(
@@ -98,6 +116,7 @@ def match_tokens(
         wait_ms=wait_ms,
         reuse=reuse,
         session=session,
+        have=have,
     )
     path = target("v1", "caches", cache, "match")
     return parts.post(path, body, parts.into(Match), wait_ms=wait_ms, idempotent=lease_ms == 0)
@@ -105,22 +124,30 @@ def match_tokens(
 
 def allocate(
     cache: str,
-    count: int,
+    count: int | None = None,
     *,
+    counts: Mapping[str, int] | None = None,
     tier: Tier | None = None,
     lease_ms: int | None = None,
     priority: int | None = None,
 ) -> Call[Allocation]:
     """Allocates `count` slots for new blocks, by default in the cache's highest tier. Raises NoCapacity if there
-    is not room for all of them."""
-    body = parts.fields(count=count, tier=tier, lease_ms=lease_ms, priority=priority)
+    is not room for all of them.
+
+    counts: in a cache with KV groups, the number of blocks of each group, by its name, instead of `count`. The
+    blocks of the answer are in the order of the cache's groups.
+    """
+    of_groups = None if counts is None else dict(counts)
+    body = parts.fields(count=count, counts=of_groups, tier=tier, lease_ms=lease_ms, priority=priority)
 
     def read(response: Response) -> Allocation:
         if response.content_type == PACKED[1]:
             return packed.read_allocation(response.body, response.memory_id)
         return replace(decode(Allocation, parts.document(response)), memory_id=response.memory_id)
 
-    return parts.post(target("v1", "caches", cache, "allocate"), body, read, headers=(PACKED,))
+    # A packed answer names the groups by number only.
+    headers = (PACKED,) if counts is None else ()
+    return parts.post(target("v1", "caches", cache, "allocate"), body, read, headers=headers)
 
 
 def write_slot(
@@ -142,7 +169,13 @@ def write_slot(
         handle.tier,
         str(handle.slot),
         "data",
-        query={"generation": handle.generation, "lease": lease, "layer": layer, "outer": outer},
+        query={
+            "generation": handle.generation,
+            "lease": lease,
+            "layer": layer,
+            "outer": outer,
+            "kv_group": handle.kv_group,
+        },
     )
     return parts.put_bytes(where, data, parts.nothing)
 
@@ -205,7 +238,7 @@ def release(
         session=session,
     )
     if not body:
-        return parts.delete(target("v1", "leases", lease), _released)
+        return parts.delete(_lease(lease), _released)
     return parts.post(target("v1", "leases", lease, "release"), body, _released)
 
 
@@ -220,8 +253,41 @@ def hint(
     return parts.post(target("v1", "caches", cache, "hints"), body, parts.into(Hinted), idempotent=True)
 
 
+def _group_match(
+    cache: str, keys: Sequence[Key], response: Response, in_json: Callable[[], Call[Match]]
+) -> Match | Call[Match]:
+    """Decodes a packed match that names KV groups by number. If the cache's groups are not known yet, returns a
+    call that asks for them; if that fails, the lease of the match ends with its time. If the answer does not
+    determine the blocks' keys, returns calls that release the lease and match again `in_json`."""
+    memory_id = response.memory_id
+    reach = packed.Reach(parts.number_in(response, MATCHED), parts.number_in(response, FULL_MATCHED))
+
+    def with_groups(info: CacheInfo) -> Match | Call[Match]:
+        match = packed.read_group_match(response.body, keys, reach, info, memory_id)
+        if match is not None:
+            return match
+        lease = packed.lease_of(response.body)
+        return in_json() if lease is None else parts.delete(_lease(lease), lambda _: in_json())
+
+    def learn(asked: Response) -> Match | Call[Match]:
+        info = decode(CacheInfo, parts.document(asked))
+        if memory_id is not None:
+            if len(_known_caches) >= MAX_KNOWN_CACHES:
+                _known_caches.clear()
+            _known_caches[memory_id] = info
+        return with_groups(info)
+
+    known = _known_caches.get(memory_id) if memory_id is not None else None
+    return parts.get(target("v1", "caches", cache), learn) if known is None else with_groups(known)
+
+
+def _lease(lease: str) -> str:
+    return target("v1", "leases", lease)
+
+
 def _handle(handle: Handle) -> dict[str, Any]:
-    return {"tier": handle.tier, "slot": handle.slot, "generation": handle.generation}
+    body: dict[str, Any] = {"tier": handle.tier, "slot": handle.slot, "generation": handle.generation}
+    return body if handle.kv_group is None else body | {"kv_group": handle.kv_group}
 
 
 def _new_block(block: NewBlock) -> dict[str, Any]:

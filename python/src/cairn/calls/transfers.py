@@ -22,10 +22,21 @@ def transfer(
     from_cache: str | None = None,
     priority: int | None = None,
     wait_ms: int | None = None,
+    kv_group: str | None = None,
 ) -> Call[Transfer]:
-    """Copies or moves blocks to the tier `to`, from this cache or from `from_cache`."""
+    """Copies or moves blocks to the tier `to`, from this cache or from `from_cache`. In a cache with KV groups,
+    they are the blocks of one group, or of all groups that have the keys."""
     path, names = target("v1", "caches", cache, "transfers"), [key_hex(key) for key in keys]
-    return parts.transfer(path, wait_ms, keys=names, to=to, mode=mode, from_cache=from_cache, priority=priority)
+    return parts.transfer(
+        path,
+        wait_ms,
+        keys=names,
+        to=to,
+        mode=mode,
+        from_cache=from_cache,
+        priority=priority,
+        kv_group=kv_group,
+    )
 
 
 def transfers(
