@@ -226,7 +226,7 @@ class GroupMatching {
     found_.clear();
     for (const Planned& planned : planned_) {
       if (auto usable = step(); !usable) {
-        give_up();
+        lease_.reset();  // the removal of the cache has ended it
         return std::move(usable).error();
       }
       const EntryNumber entry =

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -43,7 +44,7 @@ class TierSpace {
   std::uint32_t room() const { return static_cast<std::uint32_t>(slots().config().num_blocks); }
   bool in_one_part() const { return parts_.size() == 1; }
   // Layouts kept for jobs that began with them.
-  std::size_t kept() const { return kept_.size(); }
+  std::size_t kept() const { return std::max(kept_.size(), kept_by_group_.size()); }
   bool may_have_more_parts() const { return parts_.size() < kMaxParts; }
   // Memory whose pages were allocated before their first use; nullopt without a populator.
   // keep_below() restarts the count of the last part. Thread-safe.

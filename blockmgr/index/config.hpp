@@ -38,7 +38,7 @@ struct TierMemory {
 
 struct TierConfig {
   std::uint32_t num_blocks = 0;
-  std::uint64_t size_bytes = 0;  // instead of num_blocks: as many as fit; filled_in() makes it 0
+  std::uint64_t size_bytes = 0;  // instead of num_blocks: as many as fit; see with_slots()
   LayoutKind layout = LayoutKind::fully_contiguous;
   BlockDim block_dim = BlockDim::first;  // for layer_separate
   int device_id = 0;                     // device: owns the memory; pinned: the device it serves

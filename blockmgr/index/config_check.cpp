@@ -246,6 +246,10 @@ Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
 CacheConfig filled_in(CacheConfig config) {
   auto& disk = config.tiers[index_of(Tier::disk)];
   if (disk && disk->path.empty()) disk->path = config.name;
+  return with_slots(std::move(config));
+}
+
+CacheConfig with_slots(CacheConfig config) {
   // check_config() says why a shape is invalid.
   const auto is_valid = [](LayoutConfig shape) {
     shape.num_blocks = 1;

@@ -8,7 +8,11 @@ namespace cairn {
 // of validate() for a shape.
 Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options);
 
-// Fills in defaults: a disk tier's path is the cache's name.
+// Sets the number of slots of tiers whose size is given in bytes, and the shape of the largest
+// block of several KV groups. A tier too small for one block keeps its size_bytes, which
+// check_config() refuses.
+CacheConfig with_slots(CacheConfig config);
+// with_slots(), and fills in defaults: a disk tier's path is the cache's name.
 CacheConfig filled_in(CacheConfig config);
 
 // True if each block of one cache has the bytes of a block of the other: the same KV groups with

@@ -382,7 +382,7 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
     errors.add(ErrorCode::unknown_tier,
                "pressure names " + std::string(to_string(tier)) + ", and tiers does not");
   }
-  return config;
+  return with_slots(std::move(config));
 }
 
 CacheChange read_cache_change(Fields& fields) {

@@ -77,7 +77,11 @@ json without_changes(const json& had, const json& now) {
   const json now_tiers = member_of(now, "tiers");
   for (auto tier = tiers.begin(); tier != tiers.end(); ++tier) {
     const json of_tier = member_of(now_tiers, tier.key());
-    if (of_tier.is_object()) tier.value()["num_blocks"] = of_tier.at("num_blocks");
+    if (!of_tier.is_object()) continue;
+    for (const char* size : {"num_blocks", "size_bytes"}) {
+      tier.value()[size] = member_of(of_tier, size);
+      if (tier.value()[size].is_null()) tier.value().erase(size);
+    }
   }
   return before;
 }

@@ -1,5 +1,7 @@
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <memory>
 
 #include "tests/e2e/support/served_test.hpp"
 
@@ -343,6 +345,77 @@ TEST_F(KvGroupsTest, TokensBecomeKeysOfBlockTokens) {
   const json found = match({{"tokens", tokens}, {"lease_ms", 0}});
   EXPECT_EQ(found.at("matched"), 0);
   EXPECT_EQ(found.at("full_matched"), 0);
+}
+
+// A server that has its cache only from its own memory of it.
+TEST(KvGroupsRestart, AServerFindsTheGroupsAndTheirBlocksAgain) {
+  const fakes::TempDir folder;
+  const auto start = [&folder] {
+    std::ofstream(folder.path() / "config.json") << R"({"caches": []})";
+    return std::make_unique<ServerProcess>(
+        ServerSetup{.flags = {"--config", (folder.path() / "config.json").string()},
+                    .data_dir = folder.path() / "data"});
+  };
+  const json kept =
+      body({{"pinned", {{"size_bytes", 1 << 18}}}, {"disk", {{"size_bytes", 1 << 19}}}});
+  const std::string path = "/v1/caches/kept";
+  auto server = start();
+  {
+    Rest rest(server->endpoint());
+    ASSERT_THAT(rest.put(path, kept), has_status(201));
+    for (const std::string group : {"full", "swa", "state"}) {
+      for (int n = 1; n <= 3; ++n) {
+        const std::string target = path + "/keys/" + key(n) + "?tier=disk&kv_group=" + group;
+        ASSERT_THAT(rest.put_bytes(target, data_of(n, group)), has_status(201));
+      }
+    }
+  }
+  for (const bool killed : {false, true}) {
+    killed ? server->kill() : static_cast<void>(server->stop());
+    server = start();
+    Rest rest(server->endpoint());
+    const json found =
+        rest.post(path + "/match", {{"keys", keys(1, 4)}, {"lease_ms", 0}}).document();
+    EXPECT_EQ(found.at("matched"), 3);
+    for (const json& block : found.at("blocks")) EXPECT_EQ(block.at("tier"), "disk");
+    for (const std::string group : {"full", "swa", "state"}) {
+      for (int n = 1; n <= 3; ++n) {
+        EXPECT_EQ(rest.get(path + "/keys/" + key(n) + "?kv_group=" + group).body,
+                  data_of(n, group));
+      }
+    }
+    EXPECT_THAT(rest.put(path, kept), has_status(200)) << "the same body is the same cache";
+  }
+}
+
+TEST(KvGroupsRestart, AConfiguredCacheKeepsTheSizeThatAClientGaveIt) {
+  const fakes::TempDir folder;
+  json cache = body({{"pinned", {{"size_bytes", 1 << 18}}}});
+  cache["name"] = "kept";
+  std::ofstream(folder.path() / "config.json") << json{{"caches", json::array({cache})}};
+  const auto start = [&folder] {
+    return std::make_unique<ServerProcess>(
+        ServerSetup{.flags = {"--config", (folder.path() / "config.json").string()},
+                    .data_dir = folder.path() / "data"});
+  };
+  const auto size = [](Rest& rest) {
+    return rest.get("/v1/caches/kept").document().at("tiers").at("pinned").at("size_bytes");
+  };
+  auto server = start();
+  {
+    Rest rest(server->endpoint());
+    EXPECT_EQ(size(rest), 1 << 18);
+    const Reply changed =
+        rest.send({.method = "PATCH",
+                   .target = "/v1/caches/kept",
+                   .body = json{{"tiers", {{"pinned", {{"size_bytes", 1 << 17}}}}}}.dump(),
+                   .content_type = "application/json"});
+    ASSERT_THAT(changed, has_status(200));
+  }
+  server->stop();
+  server = start();
+  Rest rest(server->endpoint());
+  EXPECT_EQ(size(rest), 1 << 17);
 }
 
 }  // namespace
