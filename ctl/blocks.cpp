@@ -25,7 +25,8 @@ Answer<client::HttpResponse> exchange(const Session& session, const client::Http
 Answer<> match(const Session& session) {
   const auto& words = session.arguments.words;
   const json body = {{"keys", std::vector<std::string>(words.begin() + 1, words.end())},
-                     {"lease_ms", session.arguments.number("lease-ms", 0)}};
+                     {"lease_ms", session.arguments.number("lease-ms", 0)},
+                     {"have", session.arguments.number("have", 0)}};
   auto found = session.client.call("POST", session.cache_path("/match"), body);
   if (!found) return std::move(found).error();
   if (session.print_json(*found)) return {};
@@ -59,8 +60,8 @@ Answer<> put(const Session& session) {
   text << (path == "-" ? std::cin : file).rdbuf();
   const std::string bytes = std::move(text).str();
 
-  constexpr std::array<std::string_view, 6> kOptions = {"parent",   "tier",     "ttl-ms",
-                                                        "priority", "metadata", "if-exists"};
+  constexpr std::array<std::string_view, 7> kOptions = {
+      "parent", "tier", "ttl-ms", "priority", "metadata", "if-exists", "kv-group"};
   const std::string target = key_path(session) + session.query(kOptions);
   const client::HttpHeader header{"Content-Type", "application/octet-stream"};
   const auto body = std::as_bytes(std::span(bytes));
@@ -74,7 +75,8 @@ Answer<> put(const Session& session) {
 }
 
 Answer<> get(const Session& session) {
-  auto response = exchange(session, {.target = key_path(session)});
+  constexpr std::array<std::string_view, 1> kOptions = {"kv-group"};
+  auto response = exchange(session, {.target = key_path(session) + session.query(kOptions)});
   if (!response) return std::move(response).error();
   const std::string path = session.arguments.text("output");
   if (path.empty()) {

@@ -97,6 +97,33 @@ TEST_F(CtlTest, StoresFindsAndReadsBlocks) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), block(1));
 }
 
+TEST_F(CtlTest, StoresFindsAndReadsBlocksOfAKvGroup) {
+  const json layout = {{"num_layers", 1},
+                       {"outer_dim", 1},
+                       {"page_size", 4},
+                       {"inner_dim", 2},
+                       {"dtype_width_bytes", 1}};
+  json state = layout;
+  state["page_size"] = 1;
+  const TestCache cache =
+      TestCache::made_of(rest_, {{"block_tokens", 4},
+                                 {"kv_groups",
+                                  {{{"name", "full"}, {"kind", "full"}, {"layout", layout}},
+                                   {{"name", "state"}, {"kind", "state"}, {"layout", state}}}},
+                                 {"tiers", {{"pinned", {{"size_bytes", 1 << 16}}}}}});
+  for (const std::string group : {"full", "state"}) {
+    const std::string bytes(group == "full" ? 8 : 2, group.front());
+    EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(bytes), "--kv-group", group}).code, 0);
+    EXPECT_EQ(ctl({"get", cache.name(), key(1), "--kv-group", group}).out, bytes);
+  }
+  const Outcome match = ctl({"match", cache.name(), key(1), key(2)});
+  EXPECT_THAT(match.out, StartsWith("1 of 2 keys are there\n"));
+  EXPECT_THAT(match.out, HasSubstr("KV GROUP"));
+  const json have = ctl({"match", cache.name(), key(1), "--have", "1", "--json"}).document();
+  EXPECT_EQ(have.at("blocks").size(), 1u);
+  EXPECT_THAT(ctl({"get", cache.name(), key(1)}).err, HasSubstr("it has full, state"));
+}
+
 TEST_F(CtlTest, ShowsDevicesAndEndsAgents) {
   const Outcome devices = ctl({"devices", "list"});
   EXPECT_EQ(devices.code, 0) << devices.err;
