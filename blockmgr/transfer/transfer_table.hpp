@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "base/result.hpp"
+#include "base/unique_function.hpp"
 #include "blockmgr/transfer/transfer_types.hpp"
 
 namespace cairn {
