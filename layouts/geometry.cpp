@@ -73,10 +73,20 @@ Geometry Geometry::layer_separate(const LayoutConfig& config, BlockDim dim) {
   return geometry;
 }
 
+namespace {
+
+// The most slots that one of the files has.
+std::uint64_t slots_of_a_file(const LayoutConfig& config, SlotSpacing spacing) {
+  const std::uint64_t runs = (config.num_blocks + spacing.run - 1) / spacing.run;
+  return (runs + spacing.files - 1) / spacing.files * spacing.run;
+}
+
+}  // namespace
+
 Result<> check_slots(const LayoutConfig& config, SlotSpacing spacing) {
   const auto with_header = checked_add(block_bytes(config), spacing.header_bytes);
   const auto slot = with_header ? checked_align_up(*with_header, spacing.alignment) : std::nullopt;
-  const auto file = slot ? checked_mul(*slot, config.num_blocks / spacing.files + 1) : std::nullopt;
+  const auto file = slot ? checked_mul(*slot, slots_of_a_file(config, spacing)) : std::nullopt;
   // Reserves one slot for the bytes before a file's first slot.
   if (file && *file <= kMaxLayoutBytes - *slot) return {};
   return Error{ErrorCode::impossible_shape,
@@ -92,10 +102,11 @@ Geometry Geometry::in_slots(const LayoutConfig& config, SlotSpacing spacing) {
   Geometry geometry = fully_contiguous(config);
   geometry.before_block_bytes_ = spacing.first_bytes + spacing.header_bytes;
   geometry.files_ = spacing.files;
+  geometry.run_ = spacing.run;
   geometry.block_stride_bytes_ =
       checked_align_up(spacing.header_bytes + geometry.block_bytes(), spacing.alignment).value();
-  geometry.region_bytes_ = spacing.first_bytes + (config.num_blocks + spacing.files - 1) /
-                                                     spacing.files * geometry.block_stride_bytes_;
+  geometry.region_bytes_ =
+      spacing.first_bytes + slots_of_a_file(config, spacing) * geometry.block_stride_bytes_;
   return geometry;
 }
 
@@ -122,9 +133,7 @@ Geometry Geometry::with_layers(std::uint64_t count) const {
 }
 
 Geometry Geometry::with_shape(const LayoutConfig& shape) const {
-  CAIRN_ASSERT(kind_ == LayoutKind::fully_contiguous &&
-                   cairn::block_bytes(shape) <= cairn::block_bytes(config_),
-               "a block would overwrite the next one");
+  CAIRN_ASSERT(kind_ == LayoutKind::fully_contiguous, "a block would lie in several regions");
   Geometry geometry = *this;
   geometry.config_ = shape;
   geometry.config_.num_blocks = config_.num_blocks;
@@ -159,9 +168,16 @@ PieceLocation Geometry::locate(Piece piece) const {
                "the piece would lie in another block");
   if (!more_.empty()) return locate_in_parts(piece);
   if (kind_ == LayoutKind::fully_contiguous) {
-    return {static_cast<std::uint32_t>(piece.block % files_),
-            piece.block / files_ * block_stride_bytes_ + before_block_bytes_ +
-                piece.layer * layer_stride_bytes_ + piece.outer * outer_stride_bytes_};
+    std::uint64_t file = 0;
+    std::uint64_t slot = piece.block;  // of its file
+    if (files_ > 1) {
+      const std::uint64_t run = piece.block / run_;
+      file = run % files_;
+      slot = run / files_ * run_ + piece.block % run_;
+    }
+    return {static_cast<std::uint32_t>(file), slot * block_stride_bytes_ + before_block_bytes_ +
+                                                  piece.layer * layer_stride_bytes_ +
+                                                  piece.outer * outer_stride_bytes_};
   }
   return {static_cast<std::uint32_t>(piece.layer), piece.block * block_stride_bytes_ +
                                                        piece.layer * layer_stride_bytes_ +

@@ -24,21 +24,23 @@ struct PieceLocation {
   friend auto operator<=>(const PieceLocation&, const PieceLocation&) = default;
 };
 
-// How blocks are stored in files: each in a slot behind a header; slots are spread over the files
-// round-robin.
+// How blocks are stored in files: each in a slot behind a header; runs of slots are spread over the
+// files round-robin.
 struct SlotSpacing {
   std::uint64_t first_bytes = 0;  // per file, before its first slot
   std::uint64_t header_bytes = 0;
   // A power of two. first_bytes is a multiple of it, and so is the start of every slot.
   std::uint64_t alignment = 1;
   std::uint32_t files = 1;
+  std::uint32_t run = 1;  // slots of a run; a block may cover several of one run
 };
 
 // Maps (block, layer, outer) to byte offsets. A pure value; thread-safe to read.
 //   fully_contiguous  1 region            [block][layer][outer][page][inner]
 //   layer_separate    1 region per layer  first:  [block][outer][page][inner]
 //                                         second: [outer][block][page][inner]
-//   in_slots          1 region per file     [block / files][header, then layer][outer][page][inner]
+//   in_slots          1 region per file     [run / files][block of the run]
+//                                           [header, then layer][outer][page][inner]
 class Geometry {
  public:
   // REQUIRES: validate(config).
@@ -57,9 +59,9 @@ class Geometry {
   // or regions that begin at the first of them. REQUIRES: not in_slots; 1 to all layers.
   Geometry with_layers(std::uint64_t count) const;
 
-  // Blocks of another shape in the same slots: each begins where the slot's block began.
-  // REQUIRES: fully_contiguous or in_slots; validate(shape), and a block of it is not larger than a
-  // block of this. Ignores the number of blocks and the alignment of `shape`.
+  // Blocks of another shape in the same slots: each begins where the slot's block began. A larger
+  // block covers the slots after it, too: the caller leaves them unused. REQUIRES: fully_contiguous
+  // or in_slots; validate(shape). Ignores the number of blocks and the alignment of `shape`.
   Geometry with_shape(const LayoutConfig& shape) const;
 
   const LayoutConfig& config() const { return config_; }
@@ -74,6 +76,7 @@ class Geometry {
   std::uint64_t layer_stride_bytes() const { return layer_stride_bytes_; }
   std::uint64_t outer_stride_bytes() const { return outer_stride_bytes_; }
   std::uint64_t piece_bytes() const { return piece_bytes_; }
+  std::uint32_t slot_run() const { return run_; }  // SlotSpacing::run
   std::uint64_t block_bytes() const {
     return piece_bytes_ * config_.num_layers * config_.outer_dim;
   }
@@ -99,9 +102,10 @@ class Geometry {
   std::uint64_t layer_stride_bytes_ = 0;
   std::uint64_t outer_stride_bytes_ = 0;
   std::uint64_t region_bytes_ = 0;
-  // in_slots only: bytes before the first block, and the number of files.
+  // in_slots only: bytes before the first block, the number of files, and SlotSpacing::run.
   std::uint64_t before_block_bytes_ = 0;
   std::uint32_t files_ = 1;
+  std::uint32_t run_ = 1;
   // joined() only: the parts after the first.
   struct Part {
     std::uint64_t first_block = 0;

@@ -41,6 +41,9 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
                                    "the tier's size after the cache is made."});
   auto kv_groups =
       Builder::gauge({"cairn_kv_group_bytes", "Bytes of a KV group's blocks in a tier."});
+  auto slabs = Builder::counter({"cairn_kv_group_slabs_moved_total",
+                                 "Parts of a tier's memory that went from KV groups with blocks of "
+                                 "one size to groups with another."});
   auto leased = Builder::gauge({"cairn_leased_blocks", "Blocks of a tier that leases hold."});
   auto evictions =
       Builder::counter({"cairn_evictions_total", "Blocks that left a tier, by reason."});
@@ -65,12 +68,15 @@ void add_blocks(Families& out, std::span<const CacheStats> caches) {
     for (const KvGroupStats& group : stats.kv_groups) {
       kv_groups.add({{"cache", cache.name}, {"tier", tier}, {"kv_group", group.name}}, group.bytes);
     }
+    if (!stats.kv_groups.empty()) {
+      slabs.add({{"cache", cache.name}, {"tier", tier}}, stats.slabs_moved);
+    }
     leased.add({{"cache", cache.name}, {"tier", tier}}, stats.leased_blocks);
     pressure.add({{"cache", cache.name}, {"tier", tier}},
                  static_cast<std::uint64_t>(stats.pressure));
   });
   for (Builder* builder :
-       {&blocks, &capacity, &populated, &kv_groups, &leased, &evictions, &pressure}) {
+       {&blocks, &capacity, &populated, &kv_groups, &slabs, &leased, &evictions, &pressure}) {
     out.push_back(std::move(*builder).take());
   }
 }

@@ -18,6 +18,20 @@ constexpr std::size_t kStepFollowed = 48;
 // Blocks that no match reaches may replace at most one block in this many of the tier.
 constexpr std::uint32_t kCutOffShare = 16;
 
+bool has_free_slots(CacheLock& locked, const AllocateRequest& request) {
+  if (locked->slots.any_waits(request.tier)) return false;
+  const SlotPool& pool = locked->store.pool(request.tier);
+  if (request.group_counts.empty()) return pool.free_count() >= request.count;
+  // Groups may share the slots.
+  std::uint64_t units = 0;
+  for (std::size_t i = 0; i < request.group_counts.size(); ++i) {
+    const auto group = static_cast<KvGroupNumber>(i);
+    if (pool.free_for(group) < request.group_counts[i]) return false;
+    units += std::uint64_t{request.group_counts[i]} * pool.units_of(group);
+  }
+  return pool.free_count() >= units;
+}
+
 // One allocation, from the request to the lease. Pins the blocks that the new ones will follow, in
 // place, while it waits for slots.
 class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
@@ -33,6 +47,10 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
         terms_(std::move(terms)),
         done_(std::move(done)) {
     request_.follows = {};  // the span is gone when the slots come
+    for (std::size_t group = 0; group < request_.group_counts.size(); ++group) {
+      kv_groups_.insert(kv_groups_.end(), request_.group_counts[group],
+                        static_cast<KvGroupNumber>(group));
+    }
   }
 
   void begin(CacheLock& locked, std::span<const std::optional<BlockKey>> follows) {
@@ -45,8 +63,7 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
  private:
   // Whether there are free slots, or evicted blocks move to a lower tier and stay findable.
   bool is_lossless(CacheLock& locked) const {
-    const SlotPool& pool = locked->store.pool(request_.tier);
-    if (pool.free_count() >= request_.count && !locked->slots.any_waits(request_.tier)) return true;
+    if (has_free_slots(locked, request_)) return true;
     return core_->settings->offload != OffloadMode::never &&
            locked->store.next_lower(request_.tier).has_value();
   }
@@ -74,7 +91,8 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
   void ask(CacheLock& locked, std::uint32_t most) {
     std::uint32_t count = request_.count;
     if (request_.takes_fewer) {
-      const std::uint64_t hoped = locked->slots.attainable(locked, request_.tier);
+      const std::uint64_t hoped = locked->slots.fitting(
+          locked, request_.tier, {.count = request_.count, .kv_groups = kv_groups_});
       count = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(hoped, 1, most));
     } else if (most < count) {
       return refused(
@@ -84,7 +102,11 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
                        " blocks without evicting those that they follow; ask for fewer at a time"});
     }
     SlotRequest wanted{
-        .count = count, .priority = request_.priority, .takes_fewer = request_.takes_fewer};
+        .count = count,
+        .kv_groups =
+            std::vector(kv_groups_.begin(), kv_groups_.begin() + (kv_groups_.empty() ? 0 : count)),
+        .priority = request_.priority,
+        .takes_fewer = request_.takes_fewer};
     wanted.granted = [self = shared_from_this()](CacheLock& inner,
                                                  Result<std::span<const SlotRef>> slots) {
       if (!slots) return self->refused(inner, slots.error());
@@ -139,22 +161,14 @@ class SlotAsk : public std::enable_shared_from_this<SlotAsk> {
   }
 
   Result<Allocation> lease_slots(CacheLock& locked, std::span<const SlotRef> slots);
-  // The KV group of the allocation's block number `block`.
-  KvGroupNumber group_of(std::size_t block) const {
-    KvGroupNumber group = 0;
-    for (; group + 1u < request_.group_counts.size(); ++group) {
-      if (block < request_.group_counts[group]) break;
-      block -= request_.group_counts[group];
-    }
-    return group;
-  }
 
   const std::shared_ptr<CacheCore> core_;
   AllocateRequest request_;
   Terms terms_;
   Done<Allocation> done_;
-  std::vector<SlotRef> followed_;  // pinned in place
-  std::uint32_t few_ = 0;          // blocks that may replace followed ones
+  std::vector<KvGroupNumber> kv_groups_;  // of the blocks; empty: group 0
+  std::vector<SlotRef> followed_;         // pinned in place
+  std::uint32_t few_ = 0;                 // blocks that may replace followed ones
 };
 
 // Takes over the slots' pins, even if it fails.
@@ -179,7 +193,6 @@ Result<Allocation> SlotAsk::lease_slots(CacheLock& locked, std::span<const SlotR
     slots = slots.subspan(step.size());
     for (const SlotRef at : step) {
       locked->store.record(at).owner = lease;
-      locked->store.set_kv_group(at, group_of(allocation.blocks.size()));
       locked->store.lease_pinned(at);
       allocation.blocks.push_back(locked->store.handle(at));
     }
@@ -236,8 +249,7 @@ void Cache::allocate(const AllocateRequest& request, Done<Allocation> done) {
     auto pins = LeaseQuotaShare::take(request.pins, request.count);
     if (!pins) return pins;
     CAIRN_TRY(locked->leases.check_held(locked, request.count));
-    if (!request.may_evict && (locked->store.pool(request.tier).free_count() < request.count ||
-                               locked->slots.any_waits(request.tier))) {
+    if (!request.may_evict && !has_free_slots(locked, request)) {
       return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(request.tier)) +
                                                " has fewer than " + std::to_string(request.count) +
                                                " free blocks"};

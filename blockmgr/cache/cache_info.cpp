@@ -117,6 +117,7 @@ CacheStats Cache::stats() const {
                                .blocks = blocks,
                                .bytes = blocks * cairn::block_bytes(group.shape)});
     }
+    out.slabs_moved = slots.slabs_moved();
     out.leased_blocks = slots.leased_count();
     out.hit_blocks = locked->counts.hits[i];
     for (std::size_t r = 0; r < kNumEvictionReasons; ++r) {

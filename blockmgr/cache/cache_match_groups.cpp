@@ -1,10 +1,8 @@
 // Cache: finding keys in a cache of several KV groups.
-#include <algorithm>
-#include <string>
-
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/match_steps.hpp"
 #include "blockmgr/core/cache_core.hpp"
+#include "blockmgr/index/group_search.hpp"
 
 namespace cairn {
 namespace {
@@ -12,13 +10,6 @@ namespace {
 // A block that was found may be gone when it is pinned, because the lock is released in between.
 // Then the prefix is searched again, this often at most.
 constexpr int kMaxTries = 4;
-
-// How far a prefix reaches in one full group.
-struct FullReach {
-  std::uint64_t keys = 0;       // of whole blocks, or that the caller has
-  std::uint64_t first_run = 0;  // the first block that is needed
-  std::vector<bool> tails;      // the tail of keys + 1 + i is present
-};
 
 // One match, from its first step to its last.
 class GroupMatching {
@@ -38,7 +29,6 @@ class GroupMatching {
   Result<> run() {
     for (int tries = 0; tries < kMaxTries; ++tries) {
       CAIRN_TRY(look());
-      plan();
       auto pinned = pin_planned();
       if (!pinned) return std::move(pinned).error();
       if (*pinned) return {};
@@ -52,15 +42,6 @@ class GroupMatching {
   const std::vector<std::uint32_t>& hubs() const { return hubs_; }
 
  private:
-  static constexpr std::uint8_t kUnknown = 0;
-  static constexpr std::uint8_t kAbsent = 1;
-  static constexpr std::uint8_t kPresent = 2;
-
-  std::uint64_t keys_per_block(KvGroupNumber group) const {
-    return config_.shape_of(group).page_size / config_.tokens_per_key();
-  }
-  KvGroupNumber groups() const { return static_cast<KvGroupNumber>(config_.kv_group_count()); }
-
   // Releases the lock now and then. Error: unknown_cache.
   Result<> step() {
     if (++steps_ % kStepKeys != 0) return {};
@@ -68,144 +49,18 @@ class GroupMatching {
     return locked_.check_usable();
   }
 
-  // Whether the block is present. Asks the index once for each block of a try.
-  Result<bool> present(KvGroupNumber group, std::uint64_t key) {
-    std::vector<std::uint8_t>& known = known_[group];
-    if (known.size() <= key) known.resize(keys_.size(), kUnknown);
-    if (known[key] == kUnknown) {
-      CAIRN_TRY(step());
-      const bool is_there = locked_->store.find(keys_[key].in(group), locked_.now()) != kNoEntry;
-      known[key] = is_there ? kPresent : kAbsent;
-    }
-    return known[key] == kPresent;
-  }
-
+  // Finds the prefix, and the blocks that it needs.
   Result<> look() {
-    known_.assign(groups(), {});
-    CAIRN_TRY(look_at_full_groups());
-    std::uint64_t n = full_matched();
-    out_.full_matched = static_cast<std::uint32_t>(n);
-    while (n > 0) {
-      auto shorter = next_candidate(n);
-      if (!shorter) return std::move(shorter).error();
-      if (*shorter == n) break;
-      n = *shorter;
-    }
-    out_.matched = static_cast<std::uint32_t>(n);
+    GroupSearch search({.config = config_, .num_keys = keys_.size(), .have = terms_.request.have});
+    auto searched = search.run([this](GroupSearch::Block block) -> Result<bool> {
+      CAIRN_TRY(step());
+      return locked_->store.find(keys_[block.key].in(block.kv_group), locked_.now()) != kNoEntry;
+    });
+    if (!searched) return searched;
+    out_.matched = search.matched();
+    out_.full_matched = search.full_matched();
+    planned_ = search.needed();
     return {};
-  }
-
-  Result<> look_at_full_groups() {
-    full_.assign(groups(), {});
-    for (KvGroupNumber group = 0; group < groups(); ++group) {
-      if (config_.kind_of(group) != KvGroupKind::full) continue;
-      const std::uint64_t per_block = keys_per_block(group);
-      const std::uint64_t have = std::min<std::uint64_t>(terms_.request.have, keys_.size());
-      FullReach& reach = full_[group];
-      reach.first_run = have / per_block;
-      std::uint64_t run = reach.first_run;
-      for (; (run + 1) * per_block <= keys_.size(); ++run) {
-        const auto is_there = present(group, (run + 1) * per_block - 1);
-        if (!is_there) return is_there.error();
-        if (!*is_there) break;
-      }
-      reach.keys = std::max(run * per_block, have);
-      const std::uint64_t end = std::min<std::uint64_t>((run + 1) * per_block - 1, keys_.size());
-      for (std::uint64_t n = reach.keys + 1; n <= end; ++n) {
-        const auto is_there = present(group, n - 1);
-        if (!is_there) return is_there.error();
-        reach.tails.push_back(*is_there);
-      }
-    }
-    return {};
-  }
-
-  bool full_groups_reach(std::uint64_t n) const {
-    for (KvGroupNumber group = 0; group < groups(); ++group) {
-      if (config_.kind_of(group) != KvGroupKind::full) continue;
-      const FullReach& reach = full_[group];
-      const bool by_tail =
-          n > reach.keys && n - reach.keys <= reach.tails.size() && reach.tails[n - reach.keys - 1];
-      if (n > reach.keys && !by_tail) return false;
-    }
-    return true;
-  }
-
-  std::uint64_t full_matched() const {
-    std::uint64_t n = keys_.size();
-    while (n > 0 && !full_groups_reach(n)) --n;
-    return n;
-  }
-
-  // Returns n if all groups can serve it, else a smaller one; all between cannot be served.
-  Result<std::uint64_t> next_candidate(std::uint64_t n) {
-    if (!full_groups_reach(n)) return n - 1;
-    // States first, because they need one look-up each.
-    for (KvGroupNumber group = 0; group < groups(); ++group) {
-      if (config_.kind_of(group) != KvGroupKind::state) continue;
-      const auto is_there = present(group, n - 1);
-      if (!is_there) return is_there.error();
-      if (!*is_there) return n - 1;
-    }
-    for (KvGroupNumber group = 0; group < groups(); ++group) {
-      if (config_.kind_of(group) == KvGroupKind::window) {
-        const std::uint64_t per_block = keys_per_block(group);
-        // From the last block on: a smaller n needs a missing one too, until it ends before it.
-        for (std::uint64_t run = runs_to(group, n); run-- > first_run_of_window(group, n);) {
-          const std::uint64_t last_key = (run + 1) * per_block - 1;
-          auto is_there = last_key < keys_.size() ? present(group, last_key) : Result<bool>(false);
-          if (!is_there) return std::move(is_there).error();
-          if (!*is_there) return run * per_block;
-        }
-      }
-    }
-    return n;
-  }
-
-  // The number of blocks that hold n keys.
-  std::uint64_t runs_to(KvGroupNumber group, std::uint64_t n) const {
-    const std::uint64_t per_block = keys_per_block(group);
-    return (n + per_block - 1) / per_block;
-  }
-  std::uint64_t first_run_of_window(KvGroupNumber group, std::uint64_t n) const {
-    const std::uint64_t tokens = n * config_.tokens_per_key();
-    const std::uint64_t window = config_.kv_groups[group].window_tokens - 1;
-    if (window == 0) return runs_to(group, n);
-    const std::uint64_t first_token = tokens - std::min(tokens, window);
-    return first_token / config_.shape_of(group).page_size;
-  }
-
-  // Lists the blocks that `matched` needs.
-  void plan() {
-    planned_.clear();
-    const std::uint64_t n = out_.matched;
-    if (n == 0) return;
-    const auto add = [this](KvGroupNumber group, std::uint64_t key) {
-      planned_.push_back({static_cast<std::uint32_t>(key), group});
-    };
-    for (KvGroupNumber group = 0; group < groups(); ++group) {
-      const std::uint64_t per_block = keys_per_block(group);
-      switch (config_.kind_of(group)) {
-        case KvGroupKind::full: {
-          const FullReach& reach = full_[group];
-          const bool by_tail = n > reach.keys;
-          const std::uint64_t end = by_tail ? n / per_block : runs_to(group, n);
-          for (std::uint64_t run = reach.first_run; run < end && n > terms_.request.have; ++run) {
-            add(group, (run + 1) * per_block - 1);
-          }
-          if (by_tail) add(group, n - 1);
-          break;
-        }
-        case KvGroupKind::window:
-          for (std::uint64_t run = first_run_of_window(group, n); run < runs_to(group, n); ++run) {
-            add(group, (run + 1) * per_block - 1);
-          }
-          break;
-        case KvGroupKind::state:
-          add(group, n - 1);
-          break;
-      }
-    }
   }
 
   // Returns false, with nothing pinned, if a block is gone.
@@ -224,13 +79,13 @@ class GroupMatching {
                                      .hinted = terms_.request.hint.reuse.next_use()});
     }
     found_.clear();
-    for (const Planned& planned : planned_) {
+    for (const GroupSearch::Block& planned : planned_) {
       if (auto usable = step(); !usable) {
         lease_.reset();  // the removal of the cache has ended it
         return std::move(usable).error();
       }
       const EntryNumber entry =
-          locked_->store.find(keys_[planned.key].in(planned.group), locked_.now());
+          locked_->store.find(keys_[planned.key].in(planned.kv_group), locked_.now());
       if (entry == kNoEntry) {
         give_up();
         return false;
@@ -285,11 +140,6 @@ class GroupMatching {
     }
   }
 
-  struct Planned {
-    std::uint32_t key = 0;
-    KvGroupNumber group = 0;
-  };
-
   CacheLock& locked_;
   const CacheConfig& config_;
   const std::span<const KeyView> keys_;
@@ -297,9 +147,7 @@ class GroupMatching {
   const UserNumber user_;
   GroupMatch& out_;
   std::size_t steps_ = 0;
-  std::vector<std::vector<std::uint8_t>> known_;  // by group and key
-  std::vector<FullReach> full_;                   // by group
-  std::vector<Planned> planned_;
+  std::vector<GroupSearch::Block> planned_;
   std::vector<BlockHandle> found_;  // of planned_
   std::optional<LeaseNumber> lease_;
   std::vector<std::uint32_t> hubs_;

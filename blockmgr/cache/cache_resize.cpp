@@ -119,9 +119,10 @@ Result<> CacheChanging::check(const CacheConfig& before, const CacheConfig& want
       return Error{ErrorCode::state_conflict,
                    name + "is imported or exported, and other processes use its memory"};
     }
-    if (const std::uint32_t held = locked->store.pool(tier).leased_count(); held > size) {
-      return Error{ErrorCode::leased,
-                   name + "has " + std::to_string(held) + " blocks that leases hold"};
+    const SlotPool& slots = locked->store.pool(tier);
+    if (slots.leased_units() > size) {
+      return Error{ErrorCode::leased, name + "has " + std::to_string(slots.leased_count()) +
+                                          " blocks that leases hold"};
     }
   }
   return {};
@@ -334,8 +335,9 @@ void CacheChanging::lower_limit(Tier tier, std::uint32_t num_blocks) {
   for (bool more = true; more;) {
     CacheLock locked(core_, LockUse::upkeep);
     const std::uint32_t limit = locked->store.pool(tier).limit();
-    more = !locked->dropped && limit > num_blocks + kSlotsLostAtOnce;
-    if (more) locked->store.resize(tier, limit - kSlotsLostAtOnce);
+    const std::uint32_t slab = locked->store.pool(tier).slab_units();
+    more = !locked->dropped && slab <= kSlotsLostAtOnce && limit > num_blocks + kSlotsLostAtOnce;
+    if (more) locked->store.resize(tier, limit - kSlotsLostAtOnce / slab * slab);
   }
 }
 

@@ -42,18 +42,21 @@ class TransferStart {
   std::uint64_t total() const { return total_; }
   void count(LeaseQuotaShare pins) { batch_->pins = std::move(pins); }
 
-  // Adds a key. Returns false, without adding it, if that would take more than `room` new copies or
-  // more than the caller's quota. Error: queue_full.
+  // Adds a key. Returns false, without adding it, if new copies would take more than `room` units
+  // or more than the caller's quota. Error: queue_full.
   Result<bool> add(CacheLock& locked, EntryNumber entry, std::optional<std::uint64_t> room = {}) {
     CAIRN_TRY(open());
     const Transfers::Role role = locked->transfers.role_of(locked, batch_, entry);
     if (role == Transfers::Role::missing) {
-      if (missing_ == room) return false;
+      const std::uint32_t units =
+          locked->store.pool(terms_.to).units_of(locked->store.entry(entry).kv_group());
+      if (room && missing_units_ + units > *room) return false;
       const QuotaNumber quota = locked->store.quota_number(terms_.quota);
       const bool counts = quota != 0 && locked->store.entry(entry).quota == quota;
       if (room && counts && !terms_.quota->fits(terms_.to, counted_ + 1)) return false;
       counted_ += counts ? 1u : 0u;
       ++missing_;
+      missing_units_ += units;
     }
     ++total_;
     if (role == Transfers::Role::there || role == Transfers::Role::named) ++already_there_;
@@ -98,7 +101,7 @@ class TransferStart {
     CacheLock locked(*core_, LockUse::transfer);
     CAIRN_TRY(locked.check_usable());
     CAIRN_TRY(core_->check_quota(terms_.quota.get(), terms_.to, counted_));
-    if (all_or_nothing && missing_ > locked->slots.attainable(locked, terms_.to)) {
+    if (all_or_nothing && missing_units_ > locked->slots.attainable(locked, terms_.to)) {
       return Error{ErrorCode::no_capacity, "tier " + std::string(to_string(terms_.to)) +
                                                " cannot take " + std::to_string(missing_) +
                                                " more blocks"};
@@ -146,6 +149,7 @@ class TransferStart {
   std::uint64_t total_ = 0;
   std::uint64_t already_there_ = 0;
   std::uint64_t missing_ = 0;
+  std::uint64_t missing_units_ = 0;
   std::uint64_t counted_ = 0;      // of the missing, under the caller's quota
   std::vector<SlotNumber> there_;  // in unified memory
 };
@@ -219,9 +223,10 @@ Result<TransferId> Cache::drain(std::optional<Tier> to) {
     const auto is_missing = [&](EntryNumber entry) {
       return locked->store.entry(entry).slots[index_of(request.to)] == kNoSlot;
     };
-    std::uint64_t missing = 0;
+    std::uint64_t missing = 0;  // units
     CAIRN_TRY(look_through([&](EntryNumber entry) {
-      missing += is_missing(entry) ? 1u : 0u;
+      const KvGroupNumber group = locked->store.entry(entry).kv_group();
+      missing += is_missing(entry) ? locked->store.pool(request.to).units_of(group) : 0u;
       return false;
     }));
     // Blocks already in the tier must not be evicted to make room for the rest.

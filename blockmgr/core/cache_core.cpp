@@ -42,7 +42,9 @@ BlockStore::Options store_options(CacheServices& services, const CacheCore::Part
                               .eviction = parts.config.eviction,
                               .history_bytes = services.options.max_history_bytes};
   for (std::size_t i = 0; i < kNumTiers; ++i) {
-    if (parts.config.tiers[i]) options.capacities[i] = parts.config.tiers[i]->num_blocks;
+    if (!parts.config.tiers[i]) continue;
+    options.capacities[i] = parts.config.tiers[i]->num_blocks;
+    options.sizes[i] = slot_sizes(parts.config, kTiers[i]);
   }
   set_parents(parts.config, options);
   return options;

@@ -50,9 +50,9 @@ void PressureWatch::look(CacheLock& locked) {
     if (crossing && crossing->shrink_to) shrink_to_[i] = crossing->shrink_to;
     if (!shrink_to_[i]) continue;
     const std::uint32_t used =
-        slots.capacity() - slots.free_count() - locked->store.leaving_count(tier);
+        slots.capacity() - slots.free_count() - locked->store.leaving_units(tier);
     const std::uint32_t excess = used > *shrink_to_[i] ? used - *shrink_to_[i] : 0;
-    const SlotQueue::Reclaim step{.count = std::min(excess, kShrinkStep),
+    const SlotQueue::Reclaim step{.units = std::min(excess, kShrinkStep),
                                   .reason = EvictionReason::pressure};
     const bool done = excess == 0 || (locked->slots.reclaim(locked, tier, step) == 0 &&
                                       !locked.step_is_over() && !locked->evict_to_remote.is_full());

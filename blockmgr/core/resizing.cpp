@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <utility>
 
 #include "blockmgr/core/cache_core.hpp"
@@ -9,7 +10,7 @@
 namespace cairn {
 namespace {
 
-// Under one hold of the lock: copies evicted, and slots checked for copies that must move.
+// Under one hold of the lock: units evicted, and slots checked for copies that must move.
 constexpr std::uint32_t kEvictStep = 256;
 constexpr std::uint32_t kLookStep = 1024;
 // Limits for the copies in progress. Each copy from disk takes a staging block, which clients use
@@ -19,6 +20,11 @@ constexpr std::uint64_t kMostAtOnce = 256;
 constexpr std::uint64_t kDiskAtOnce = 8;
 // Delay before a failed copy is tried again.
 constexpr std::chrono::milliseconds kAfterFailure{200};
+
+std::uint64_t most_at_once(const CacheCore& core, Tier tier) {
+  if (tier == Tier::disk) return kDiskAtOnce;
+  return std::clamp<std::uint64_t>(kBytesAtOnce / core.block_bytes, 1, kMostAtOnce);
+}
 
 }  // namespace
 
@@ -30,12 +36,12 @@ void Resizing::go_on(CacheLock& locked) {
     if (slots.beyond_count() == 0) continue;
     // A copy in progress uses two slots. So does a copy whose old slot is held by leases.
     const std::uint32_t staying =
-        slots.capacity() - slots.free_count() - locked->store.leaving_count(tier) -
-        locked->store.superseded_count(tier) - tiers_[index_of(tier)].under_way;
+        slots.capacity() - slots.free_count() - locked->store.leaving_units(tier) -
+        locked->store.superseded_units(tier) - tiers_[index_of(tier)].under_way;
     if (staying > slots.limit()) {
       const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
       // A client waits for the resize, and thousands of blocks may have to leave.
-      const SlotQueue::Reclaim step{.count = excess, .may_go_remote = false};
+      const SlotQueue::Reclaim step{.units = excess, .may_go_remote = false};
       const bool any = locked->slots.reclaim(locked, tier, step) > 0;
       if (!any && !locked.step_is_over()) cut_chains(locked, tier, excess);
     } else {
@@ -49,7 +55,7 @@ void Resizing::go_on(CacheLock& locked) {
 // here.
 void Resizing::cut_chains(CacheLock& locked, Tier tier, std::uint32_t count) {
   OneTier& state = tiers_[index_of(tier)];
-  if (locked->store.leaving_count(tier) > 0 || locked.now() < state.no_cut_before) return;
+  if (locked->store.leaving_units(tier) > 0 || locked.now() < state.no_cut_before) return;
   if (locked->store.cut_chains(tier, count) == 0) {
     state.no_cut_before = locked.now() + kAfterFailure;
   }
@@ -59,10 +65,7 @@ void Resizing::relocate_some(CacheLock& locked, Tier tier) {
   OneTier& state = tiers_[index_of(tier)];
   const SlotPool& slots = locked->store.pool(tier);
   if (state.under_way > 0 || locked.now() < state.not_before) return;
-  const std::uint64_t most =
-      tier == Tier::disk
-          ? kDiskAtOnce
-          : std::clamp<std::uint64_t>(kBytesAtOnce / locked.core().block_bytes, 1, kMostAtOnce);
+  const std::uint64_t most = most_at_once(locked.core(), tier);
   auto items = std::make_shared<std::vector<Relocated>>();
   const std::uint32_t look = std::min(kLookStep, slots.end() - slots.limit());
   for (std::uint32_t i = 0; i < look && items->size() < most && slots.free_count() > 0; ++i) {
@@ -72,18 +75,53 @@ void Resizing::relocate_some(CacheLock& locked, Tier tier) {
     // A transfer depends on its source's slot. A reader could keep the old slot, but its pin looks
     // the same.
     if (slot.life != SlotLife::committed || slot.gone || slot.pins != slot.leases) continue;
-    locked->store.pin_in_place(from);
-    const SlotRef to = locked->store.take(tier, slot.priority);
-    Relocated item{.from = from,
-                   .to = to,
-                   .kv_group = locked->store.kv_group(from),
-                   .generation = slot.generation};
-    if (tier == Tier::disk)
-      item.header = header_of_copy(locked, {.source = from, .destination = to});
-    items->push_back(std::move(item));
+    if (slots.free_for(locked->store.kv_group(from)) > 0) {
+      items->push_back(taken(locked, from));
+    } else if (items->empty()) {
+      // The free room lies in slabs of other sizes.
+      vacate(locked, tier, {.kv_group = locked->store.kv_group(from), .units = 1});
+      if (state.under_way > 0) return;
+      locked->slots.reclaim(locked, tier,
+                            {.units = locked->store.units_in(from), .may_go_remote = false});
+      return;
+    }
   }
+  begin_copies(locked, tier, items);
+}
+
+Resizing::Relocated Resizing::taken(CacheLock& locked, SlotRef from) {
+  const SlotRecord& slot = locked->store.record(from);
+  const KvGroupNumber kv_group = locked->store.kv_group(from);
+  locked->store.pin_in_place(from);
+  const SlotRef to =
+      locked->store.take(from.tier(), {.kv_group = kv_group, .priority = slot.priority});
+  Relocated item{.from = from, .to = to, .kv_group = kv_group, .generation = slot.generation};
+  if (from.tier() == Tier::disk) {
+    item.header = header_of_copy(locked, {.source = from, .destination = to});
+  }
+  return item;
+}
+
+void Resizing::vacate(CacheLock& locked, Tier tier, const Room& wanted) {
+  OneTier& state = tiers_[index_of(tier)];
+  SlotPool& slots = locked->store.pool(tier);
+  if (!slots.has_slabs() || state.under_way > 0 || locked.now() < state.not_before) return;
+  auto items = std::make_shared<std::vector<Relocated>>();
+  const std::uint64_t most = most_at_once(locked.core(), tier);
+  while (state.vacating_units < wanted.units && items->size() < most) {
+    const auto slab = slots.begin_vacating(wanted.kv_group);
+    if (!slab) break;
+    state.vacating.push_back(slab->slab);
+    state.vacating_units += slots.slab_units();
+    for (const SlotNumber slot : slab->slots) items->push_back(taken(locked, {tier, slot}));
+  }
+  begin_copies(locked, tier, items);
+}
+
+void Resizing::begin_copies(CacheLock& locked, Tier tier, const Relocations& items) {
   if (items->empty()) return;
-  state.under_way = static_cast<std::uint32_t>(items->size());
+  std::uint32_t& under_way = tiers_[index_of(tier)].under_way;
+  for (const Relocated& item : *items) under_way += locked->store.units_in(item.from);
   locked.after([core = locked.core().shared_from_this(), tier, items] {
     if (tier == Tier::disk) {
       copy_on_disk(*core, items);
@@ -93,23 +131,32 @@ void Resizing::relocate_some(CacheLock& locked, Tier tier) {
   });
 }
 
+// A job copies blocks of one KV group.
 void Resizing::copy_in_memory(CacheCore& core, Tier tier, const Relocations& items) {
-  TransferJob job;
-  job.source = job.destination = &core.slots(tier);
-  job.urgency = Urgency::background;
-  for (const Relocated& item : *items) job.pairs.push_back({item.from.slot(), item.to.slot()});
-  core.submit(std::move(job),
-              [&core, tier, items](const JobOutcome& outcome) {
-                const Error cancelled{ErrorCode::cancelled, "the server is shutting down"};
-                if (outcome.state == JobState::cancelled) {
-                  for (Relocated& item : *items) item.error = cancelled;
-                }
-                for (const BlockFailure& failure : outcome.failures) {
-                  (*items)[failure.index].error = failure.error;
-                }
-                copies_ended(core, tier, items);
-              },
-              {});
+  std::map<KvGroupNumber, std::vector<std::size_t>> by_group;
+  for (std::size_t i = 0; i < items->size(); ++i) by_group[(*items)[i].kv_group].push_back(i);
+  auto left = std::make_shared<std::atomic<std::size_t>>(by_group.size());
+  for (auto& [kv_group, numbers] : by_group) {
+    TransferJob job;
+    job.source = job.destination = &core.layout(tier, kv_group);
+    job.urgency = Urgency::background;
+    for (const std::size_t i : numbers) {
+      job.pairs.push_back({(*items)[i].from.slot(), (*items)[i].to.slot()});
+    }
+    core.submit(
+        std::move(job),
+        [&core, tier, items, left, numbers = std::move(numbers)](const JobOutcome& outcome) {
+          const Error cancelled{ErrorCode::cancelled, "the server is shutting down"};
+          if (outcome.state == JobState::cancelled) {
+            for (const std::size_t i : numbers) (*items)[i].error = cancelled;
+          }
+          for (const BlockFailure& failure : outcome.failures) {
+            (*items)[numbers[failure.index]].error = failure.error;
+          }
+          if (--*left == 0) copies_ended(core, tier, items);
+        },
+        {});
+  }
 }
 
 namespace {
@@ -190,6 +237,11 @@ void Resizing::relocated(CacheLock& locked, Tier tier, const std::vector<Relocat
       locked->store.unpin_in_place(item.to);
     }
   }
+  if (state.vacating.empty()) return;
+  for (const SlabNumber slab : state.vacating) locked->store.pool(tier).end_vacating(slab);
+  state.vacating.clear();
+  state.vacating_units = 0;
+  locked.serve_again();
 }
 
 }  // namespace cairn

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/result.hpp"
+#include "blockmgr/index/slab_map.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "transport/transfer/transfer_job.hpp"
 
@@ -17,9 +18,13 @@ namespace cairn {
 class CacheCore;
 class CacheLock;
 
-// Changes the size of tiers. Slots at and above a tier's limit are no longer handed out. Each
-// hold of the lock does a part of the rest: it evicts in the usual order until the remaining blocks
-// fit below the limit, then copies blocks from slots above it to slots below. Part of a cache's
+// Moves blocks within a tier, so that its memory can be used otherwise.
+//
+// If a tier shrinks, slots at and above its limit are no longer handed out. Each hold of the lock
+// does a part of the rest: it evicts in the usual order until the remaining blocks fit below the
+// limit, then copies blocks from slots above it to slots below.
+//
+// If blocks have several sizes, a slab is vacated for blocks of another size. Part of a cache's
 // state: each call takes the CacheLock.
 class Resizing {
  public:
@@ -36,10 +41,22 @@ class Resizing {
   // One step for each tier that has slots in use beyond its limit.
   void go_on(CacheLock& locked);
 
+  struct Room {
+    KvGroupNumber kv_group = 0;
+    std::uint64_t units = 0;
+  };
+  // Begins to vacate slabs, so that blocks of the group find room. No effect while blocks of the
+  // tier are being moved, or if no slab can be vacated.
+  void vacate(CacheLock& locked, Tier tier, const Room& wanted);
+  // Units of slabs that are being vacated.
+  std::uint32_t vacating_units(Tier tier) const { return tiers_[index_of(tier)].vacating_units; }
+
  private:
   struct OneTier {
-    std::uint32_t under_way = 0;  // copies in progress
+    std::uint32_t under_way = 0;  // units of copies in progress
     bool trim_due = false;
+    std::vector<SlabNumber> vacating = {};
+    std::uint32_t vacating_units = 0;
     SlotNumber next = 0;        // where the next search for copies beyond the limit starts
     TimePoint not_before{};     // after a failure, so that a broken disk is not used all the time
     TimePoint no_cut_before{};  // likewise, before the next look at every slot
@@ -57,6 +74,9 @@ class Resizing {
 
   void cut_chains(CacheLock& locked, Tier tier, std::uint32_t count);
   void relocate_some(CacheLock& locked, Tier tier);
+  // Pins the block, and takes a slot for it.
+  static Relocated taken(CacheLock& locked, SlotRef from);
+  void begin_copies(CacheLock& locked, Tier tier, const Relocations& items);
   static void copy_in_memory(CacheCore& core, Tier tier, const Relocations& items);
   static void copy_on_disk(CacheCore& core, const Relocations& items);
   static void copies_ended(CacheCore& core, Tier tier, const Relocations& items);

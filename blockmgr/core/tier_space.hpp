@@ -17,7 +17,8 @@ namespace cairn {
 
 // The memory or files that hold a tier's slots. They may grow and shrink in use: a slot stays where
 // it is while there is room for it. Added memory is a separate part, whose blocks come after the
-// others'. In a cache of several KV groups, any slot holds a block of any group.
+// others'. If blocks have several sizes, a larger one covers the slots after its own: see
+// SlotSizes.
 //
 // Any thread may call slots() and layout() at any time. The result stays valid: a job that began
 // with it finishes with it. For the rest, one thread at a time.
@@ -34,7 +35,7 @@ class TierSpace {
   TierSpace(const TierSpace&) = delete;
   TierSpace& operator=(const TierSpace&) = delete;
 
-  // The slots, each of the size of the largest block.
+  // The slots, each of the size of a unit.
   const BlockLayout& slots() const { return *slots_.load(std::memory_order_acquire); }
   // The slots, as blocks of that group.
   const BlockLayout& layout(KvGroupNumber kv_group = 0) const {

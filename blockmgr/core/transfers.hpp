@@ -35,7 +35,8 @@ class Transfers {
   // that tier has no room. `ended` runs under the lock, maybe before the call returns.
   void offload(CacheLock& locked, std::vector<SlotRef> victims, EvictionReason reason, Ended ended);
   void write_through(CacheLock& locked, std::span<const SlotRef> committed);
-  // Blocks of the tier that are being written through. They can be evicted once that has ended.
+  // Units of the tier's blocks that are being written through. They can be evicted once that has
+  // ended.
   std::uint32_t written_through(Tier from) const { return written_through_[index_of(from)]; }
   // Drops a leaving copy that has no destination. Keeps it if it is in use, or if present children
   // would be cut off and no client asked for the eviction. Releases its pin in any case. Returns

@@ -4,6 +4,18 @@
 #include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
+namespace {
+
+// As SlotRequest::kv_groups.
+std::vector<KvGroupNumber> groups_of(CacheLock& locked, std::span<const SlotRef> blocks) {
+  std::vector<KvGroupNumber> groups;
+  if (locked.core().config.kv_groups.empty()) return groups;
+  groups.reserve(blocks.size());
+  for (const SlotRef at : blocks) groups.push_back(locked->store.kv_group(at));
+  return groups;
+}
+
+}  // namespace
 
 void Transfers::offload(CacheLock& locked, std::vector<SlotRef> victims, EvictionReason reason,
                         Ended ended) {
@@ -16,8 +28,12 @@ void Transfers::offload(CacheLock& locked, std::vector<SlotRef> victims, Evictio
       return true;
     });
   }
+  // From the last victim on.
+  std::vector<KvGroupNumber> kv_groups = groups_of(locked, victims);
+  std::ranges::reverse(kv_groups);
   const std::size_t room =
-      std::min<std::size_t>(victims.size(), locked->slots.attainable(locked, lower));
+      locked->slots.fitting(locked, lower, {.count = victims.size(), .kv_groups = kv_groups});
+  if (!kv_groups.empty()) kv_groups.resize(room);
   auto batch = std::make_shared<TransferBatch>();
   batch->purpose = TransferBatch::Purpose::offload;
   batch->to = lower;
@@ -35,8 +51,12 @@ void Transfers::offload(CacheLock& locked, std::vector<SlotRef> victims, Evictio
   if (batch->items.empty()) return finish(locked, batch);
   begin_in_background(locked, batch);
 
-  SlotRequest request{.count = static_cast<std::uint32_t>(room), .takes_fewer = true};
-  request.granted = [this, batch](CacheLock& inner, Result<std::span<const SlotRef>> slots) {
+  const bool is_reversed = !kv_groups.empty();
+  SlotRequest request{.count = static_cast<std::uint32_t>(room),
+                      .kv_groups = std::move(kv_groups),
+                      .takes_fewer = true};
+  request.granted = [this, batch, is_reversed](CacheLock& inner,
+                                               Result<std::span<const SlotRef>> slots) {
     const auto homed = static_cast<std::ptrdiff_t>(slots ? slots->size() : 0);
     const auto first = batch->items.end() - homed;
     for (auto item = batch->items.begin(); item != first; ++item) {
@@ -47,7 +67,8 @@ void Transfers::offload(CacheLock& locked, std::vector<SlotRef> victims, Evictio
     if (first != batch->items.begin() && !batch->asking) inner.serve_again();
     batch->items.erase(batch->items.begin(), first);
     if (homed == 0) return finish(inner, batch);
-    start(inner, batch, *slots);
+    if (!is_reversed) return start(inner, batch, *slots);
+    start(inner, batch, std::vector<SlotRef>(slots->rbegin(), slots->rend()));
   };
   batch->asking = true;
   auto asked = locked->slots.ask(locked, lower, std::move(request));
@@ -133,7 +154,7 @@ std::size_t Transfers::within_budget(CacheLock& locked, std::size_t blocks) {
 
 void Transfers::let_source_go(CacheLock& locked, const TransferBatch& batch, SlotRef source) {
   if (batch.purpose == TransferBatch::Purpose::write_through) {
-    --written_through_[index_of(source.tier())];
+    written_through_[index_of(source.tier())] -= locked->store.units_in(source);
   }
   locked->store.unpin(source);
 }
@@ -147,10 +168,12 @@ void Transfers::write_through(CacheLock& locked, std::span<const SlotRef> commit
     // Takes as many as find room, from the start of the prefix. Cut-off blocks evict nothing.
     const auto first_cut_off = std::ranges::find_if(
         committed, [&](SlotRef at) { return locked->store.record(at).cut_off; });
-    const std::uint64_t attainable = first_cut_off == committed.end()
-                                         ? locked->slots.attainable(locked, lower)
-                                         : locked->store.pool(lower).free_count();
-    std::size_t room = std::min<std::size_t>(committed.size(), attainable);
+    std::vector<KvGroupNumber> kv_groups = groups_of(locked, committed);
+    const SlotQueue::Wanted wanted{.count = committed.size(), .kv_groups = kv_groups};
+    std::size_t room = locked->slots.fitting(locked, lower, wanted);
+    if (first_cut_off != committed.end()) {
+      room = std::min<std::size_t>(room, locked->store.pool(lower).free_count());
+    }
     if (lower == Tier::disk) room = within_budget(locked, room);
     if (room == 0) continue;
     auto batch = std::make_shared<TransferBatch>();
@@ -158,11 +181,14 @@ void Transfers::write_through(CacheLock& locked, std::span<const SlotRef> commit
     batch->to = lower;
     for (std::size_t i = 0; i < room; ++i) {
       locked->store.pin(committed[i]);
-      ++written_through_[index_of(committed[i].tier())];
+      written_through_[index_of(committed[i].tier())] += locked->store.units_in(committed[i]);
       batch->items.push_back({.source = committed[i], .destination = committed[i]});
     }
     begin_in_background(locked, batch);
-    SlotRequest request{.count = static_cast<std::uint32_t>(room), .takes_fewer = true};
+    if (!kv_groups.empty()) kv_groups.resize(room);
+    SlotRequest request{.count = static_cast<std::uint32_t>(room),
+                        .kv_groups = std::move(kv_groups),
+                        .takes_fewer = true};
     request.granted = [this, batch](CacheLock& inner, Result<std::span<const SlotRef>> slots) {
       const std::size_t homed = slots ? slots->size() : 0;
       for (; batch->items.size() > homed; batch->items.pop_back()) {

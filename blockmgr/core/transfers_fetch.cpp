@@ -143,6 +143,9 @@ void Transfers::bring(CacheLock& locked, const Batch& batch) {
 void Transfers::ask_for_slots(CacheLock& locked, const Batch& batch) {
   SlotRequest request{.id = locked->slots.next_id(),
                       .count = static_cast<std::uint32_t>(batch->items.size())};
+  if (!locked.core().config.kv_groups.empty()) {
+    for (const BlockKey& key : batch->keys) request.kv_groups.push_back(key.kv_group());
+  }
   batch->request = request.id;
   request.granted = [this, batch](CacheLock& inner, Result<std::span<const SlotRef>> slots) {
     if (slots) return start(inner, batch, *slots);

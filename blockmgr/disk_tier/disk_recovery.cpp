@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/hash.hpp"
+#include "blockmgr/index/config_check.hpp"
 #include "transport/io/header_scan.hpp"
 
 namespace cairn {
@@ -194,9 +195,38 @@ void note_mended(Recovery& recovery, const Result<std::uint64_t>& mended) {
 
 namespace {
 
+// Its blocks' layout tells where any block ends.
+KvGroupNumber largest_group(const CacheCore& core) {
+  KvGroupNumber largest = 0;
+  for (KvGroupNumber group = 1; group < core.config.kv_group_count(); ++group) {
+    if (block_bytes(core.shape(group)) > block_bytes(core.shape(largest))) largest = group;
+  }
+  return largest;
+}
+
 bool is_of_a_group(const CacheCore& core, const JournalEntry& entry) {
   return entry.block.kv_group < core.config.kv_group_count() &&
          entry.block.data_bytes == block_bytes(core.shape(entry.block.kv_group));
+}
+
+}  // namespace
+
+namespace {
+
+// A crash may leave claims for blocks of several sizes in one slab: some were there before the slab
+// was given to another size. The block that was used last decides.
+void leave_one_size(const CacheCore& core, const SlotPool& slots,
+                    const std::vector<JournalEntry>& entries, std::vector<bool>& superseded) {
+  if (!slots.has_slabs()) return;
+  std::unordered_map<SlabNumber, std::uint32_t> units_of_slab;
+  for (std::size_t i = entries.size(); i-- > 0;) {
+    const JournalEntry& entry = entries[i];
+    if (superseded[i] || entry.block.key.empty() || !is_of_a_group(core, entry)) continue;
+    const std::uint32_t units = slots.units_of(entry.block.kv_group);
+    const auto [at, is_first] =
+        units_of_slab.try_emplace(entry.place.slot / slots.slab_units(), units);
+    if (at->second != units) superseded[i] = true;
+  }
 }
 
 }  // namespace
@@ -206,8 +236,9 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
   Recovery result;
   // Sorts by use, which is the order of eviction. The last of a key's slots counts.
   std::ranges::sort(entries, {}, [](const JournalEntry& entry) { return entry.place.stamp; });
-  const std::vector<bool> superseded = find_superseded(entries);
+  std::vector<bool> superseded = find_superseded(entries);
   CacheLock locked(core, LockUse::upkeep);
+  leave_one_size(core, locked->store.pool(Tier::disk), entries, superseded);
   for (std::uint32_t slot = 0; slot < core.slot_checksums->num_slots(); ++slot) {
     locked->store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
   }
@@ -263,7 +294,8 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   if (!found) return std::move(found).error();
   // A raise by this run is not logged either, so the next run raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
-  const DiskTierSlots tier{start.disk, core.slots(Tier::disk), *core.slot_checksums};
+  const DiskTierSlots tier{start.disk, core.layout(Tier::disk, largest_group(core)),
+                           *core.slot_checksums};
   std::vector<std::string> damaged_indexes = std::move(found->damage);
   if (found->complete && found->torn == 0) {
     // If the disk fails now, the blocks that the index knows are restored all the same.
@@ -276,6 +308,8 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   }
   auto scan = scan_headers(tier);
   if (!scan) return std::move(scan).error();
+  // A block that covers several slots has its own bytes where their headers would be.
+  if (slot_sizes(core.config, Tier::disk).are_several()) scan->torn = 0;
   Recovery recovery;
   auto claims = joined(found->entries, *scan);
   CAIRN_TRY(leave_the_latest(claims, tier, recovery));

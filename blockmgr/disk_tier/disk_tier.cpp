@@ -86,6 +86,7 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
   SlotFileOptions slots{.paths = files,
                         .owner = config.name,
                         .shape = tier_shape(config, Tier::disk),
+                        .run = slot_sizes(config, Tier::disk).slab_units,
                         .shapes_hash = shapes_hash(config),
                         .replace_other_shape = options.replace_other_shape,
                         .direct = options.direct,

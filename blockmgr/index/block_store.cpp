@@ -28,9 +28,9 @@ KeyIndex::Options index_options(const BlockStore::Options& options) {
 BlockStore::BlockStore(const Options& options)
     : options_(options),
       uses_(make_uses(options)),
-      pools_{SlotPool(options.capacities[0], policy(), !options.parents.empty()),
-             SlotPool(options.capacities[1], policy(), !options.parents.empty()),
-             SlotPool(options.capacities[2], policy(), !options.parents.empty())},
+      pools_{SlotPool(options.capacities[0], policy(), options.sizes[0]),
+             SlotPool(options.capacities[1], policy(), options.sizes[1]),
+             SlotPool(options.capacities[2], policy(), options.sizes[2])},
       index_(index_options(options)),
       events_(options.events) {}
 
@@ -180,9 +180,9 @@ bool BlockStore::has_lower_copy(const Entry& entry, Tier tier) const {
   return false;
 }
 
-SlotRef BlockStore::take(Tier tier, std::uint8_t priority) {
-  const SlotRef at(tier, pool(tier).take());
-  record(at).priority = priority;
+SlotRef BlockStore::take(Tier tier, NewSlot slot) {
+  const SlotRef at(tier, pool(tier).take(slot.kv_group));
+  record(at).priority = slot.priority;
   record(at).last_use = next_stamp();
   return at;
 }
@@ -320,7 +320,7 @@ bool BlockStore::restore(RestoredBlock restored) {
       known != kNoEntry && index_[known].present()) {
     return false;
   }
-  slots.take(restored.slot, restored.generation);
+  if (!slots.take(restored.slot, restored.block.key.kv_group, restored.generation)) return false;
   record(at).priority = restored.priority;
   record(at).last_use = restored.last_use;
   if (uses_) uses_->restored(history(at), {.kept = restored.history, .hinted = restored.hinted});
@@ -336,7 +336,9 @@ bool BlockStore::restore(RestoredBlock restored) {
 
 void BlockStore::raise_generation(SlotRef at, std::uint64_t generation) {
   CAIRN_ASSERT(record(at).life == SlotLife::free, "a handle would become stale in use");
-  record(at).generation = std::max(record(at).generation, generation);
+  if (record(at).generation < generation) {
+    record(at).generation = generation & SlotRecord::kMaxGeneration;
+  }
 }
 
 void BlockStore::link_parent(EntryNumber child, const NewBlock& block) {
@@ -363,7 +365,7 @@ void BlockStore::add_copy(EntryNumber number, SlotRef at) {
   CAIRN_ASSERT(entry.slots[index_of(at.tier())] == kNoSlot, "a copy would be lost");
   entry.slots[index_of(at.tier())] = at.slot();
   pool(at.tier()).set_committed(at.slot(), number);
-  pool(at.tier()).set_kv_group(at.slot(), entry.kv_group());
+  CAIRN_ASSERT(kv_group(at) == entry.kv_group(), "a block would lie in a slot of another size");
   record(at).cut_off = entry.cut_off != 0;
   ++group_blocks_[index_of(at.tier())][entry.kv_group_bits];
   quotas_.add(entry.quota, at.tier());
@@ -456,7 +458,6 @@ void BlockStore::relocate(const Relocation& move) {
       "a transfer would lose its source");
   const EntryNumber number = old.owner;
   slots.set_committed(move.to.slot(), number);
-  slots.set_kv_group(move.to.slot(), index_[number].kv_group());
   index_[number].slots[index_of(move.to.tier())] = move.to.slot();
   fresh.priority = old.priority;
   fresh.last_use = old.last_use;
@@ -472,7 +473,7 @@ void BlockStore::relocate(const Relocation& move) {
     slots.add_lease(move.to.slot());
     old.has_successor = true;
     old.next = move.to.slot();
-    ++superseded_[index_of(move.from.tier())];
+    superseded_[index_of(move.from.tier())] += units_in(move.from);
   }
   if (move.from.tier() == Tier::disk) note_disk_slot(move.from.slot());
 }
@@ -489,7 +490,7 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   quotas_.remove(entry.quota, at.tier());
   if (slot.leaving) {
     slot.leaving = false;
-    --leaving_[tier];
+    leaving_[tier] -= units_in(at);
   } else if (parent != kNoEntry) {
     --details(parent).children_in_tier[tier];
   }
@@ -571,12 +572,13 @@ void BlockStore::free_slot(SlotRef at) {
   }
   pool(at.tier()).unlist(at.slot());
   const bool has_successor = record(at).has_successor;
+  const std::uint32_t units = units_in(at);
   const SlotRef successor(at.tier(), record(at).next);
   // A dropped copy counts as committed until here.
   pool(at.tier()).give_back(at.slot());
   freed_ = true;
   if (!has_successor) return;
-  --superseded_[index_of(at.tier())];
+  superseded_[index_of(at.tier())] -= units;
   end_lease_pin(successor);
 }
 

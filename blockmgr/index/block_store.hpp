@@ -73,7 +73,8 @@ struct RestoredBlock {
 class BlockStore {
  public:
   struct Options {
-    std::array<std::uint32_t, kNumTiers> capacities{};  // 0: no such tier
+    std::array<std::uint32_t, kNumTiers> capacities{};  // units; 0: no such tier
+    std::array<SlotSizes, kNumTiers> sizes{};
     bool offload_on_evict = true;
     std::uint64_t hash_seed = 0;
     EventSink events = {};  // gets an event for each copy added or removed
@@ -169,9 +170,7 @@ class BlockStore {
   std::uint32_t blocks_of(Tier tier, KvGroupNumber group) const {
     return group_blocks_[index_of(tier)][group];
   }
-  void set_kv_group(SlotRef at, KvGroupNumber group) {
-    pool(at.tier()).set_kv_group(at.slot(), group);
-  }
+  std::uint32_t units_in(SlotRef at) const { return pool(at.tier()).units_in(at.slot()); }
   KvGroupNumber kv_group(SlotRef at) const { return pool(at.tier()).kv_group(at.slot()); }
   BlockHandle handle(SlotRef at) const {
     return {at.tier(), at.slot(), record(at).generation, kv_group(at)};
@@ -245,9 +244,13 @@ class BlockStore {
   }
   std::optional<SlotRef> follow(Trail trail) const;
 
-  // Allocates a free slot with one pin, which the caller releases with unpin(). REQUIRES: a slot is
-  // free.
-  SlotRef take(Tier tier, std::uint8_t priority);
+  // Allocates a free slot with one pin, which the caller releases with unpin(). REQUIRES: the group
+  // has a free one.
+  struct NewSlot {
+    KvGroupNumber kv_group = 0;
+    std::uint8_t priority = 0;
+  };
+  SlotRef take(Tier tier, NewSlot slot);
   // Makes the allocated slot the copy of a key. If the key is present, it keeps its block and
   // nothing changes. Looks the key up once.
   struct Committed {
@@ -272,8 +275,8 @@ class BlockStore {
     SlotRef to;
   };
   void relocate(const Relocation& move);
-  // Slots that leases hold although the copy moved to another slot.
-  std::uint32_t superseded_count(Tier tier) const { return superseded_[index_of(tier)]; }
+  // Units of slots that leases hold although the copy moved to another slot.
+  std::uint32_t superseded_units(Tier tier) const { return superseded_[index_of(tier)]; }
   // Lookups no longer find the copy. Frees its slot at once, or at the last unpin.
   void drop(SlotRef at, EvictionReason reason);
   void drop_all(EntryNumber entry, EvictionReason reason);
@@ -328,7 +331,7 @@ class BlockStore {
   void begin_leaving(SlotRef at);
   // Call if the copy stays after all. Keeps the pin.
   void end_leaving(SlotRef at);
-  std::uint32_t leaving_count(Tier tier) const { return leaving_[index_of(tier)]; }
+  std::uint32_t leaving_units(Tier tier) const { return leaving_[index_of(tier)]; }
 
   // Returns true if a slot was freed since the last call.
   bool take_freed() { return std::exchange(freed_, false); }

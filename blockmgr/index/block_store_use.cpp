@@ -234,7 +234,7 @@ bool BlockStore::wants_offload(SlotRef at) const {
   if (!options_.offload_on_evict || !lower) return false;
   if (has_lower_copy(index_[record(at).owner], at.tier())) return false;
   // A cut-off block takes only free slots of the lower tier.
-  return !record(at).cut_off || pool(*lower).free_count() > leaving_count(at.tier());
+  return !record(at).cut_off || pool(*lower).free_count() > leaving_units(at.tier());
 }
 
 bool BlockStore::holds_a_chain(SlotRef at) const {
@@ -280,7 +280,7 @@ std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
 void BlockStore::begin_leaving(SlotRef at) {
   pin(at);
   record(at).leaving = true;
-  ++leaving_[index_of(at.tier())];
+  leaving_[index_of(at.tier())] += units_in(at);
   const EntryNumber parent = index_[record(at).owner].parent;
   if (parent == kNoEntry) return;
   --details(parent).children_in_tier[index_of(at.tier())];
@@ -291,7 +291,7 @@ void BlockStore::end_leaving(SlotRef at) {
   SlotRecord& slot = record(at);
   if (!slot.leaving) return;  // dropped meanwhile
   slot.leaving = false;
-  --leaving_[index_of(at.tier())];
+  leaving_[index_of(at.tier())] -= units_in(at);
   const EntryNumber parent = index_[slot.owner].parent;
   if (parent != kNoEntry) ++details(parent).children_in_tier[index_of(at.tier())];
 }

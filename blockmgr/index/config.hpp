@@ -37,7 +37,7 @@ struct TierMemory {
 };
 
 struct TierConfig {
-  std::uint32_t num_blocks = 0;
+  std::uint32_t num_blocks = 0;  // if blocks have several sizes: units, see SlotSizes
   std::uint64_t size_bytes = 0;  // instead of num_blocks: as many as fit; see with_slots()
   LayoutKind layout = LayoutKind::fully_contiguous;
   BlockDim block_dim = BlockDim::first;  // for layer_separate

@@ -129,9 +129,9 @@ Result<> check_kv_groups(const CacheConfig& config) {
                        "server's own"};
     }
   }
-  if (config.shared) {
+  if (config.shared && config.shared->placement == RemoteTierConfig::Placement::holders) {
     return Error{ErrorCode::impossible,
-                 "shared is given; a cache with kv_groups has no shared tier yet"};
+                 "shared.placement is holders; that of a cache with kv_groups is values"};
   }
   return {};
 }
@@ -170,8 +170,58 @@ bool same_shapes(const CacheConfig& a, const CacheConfig& b) {
              });
 }
 
+namespace {
+
+// Copies are fastest between addresses that are multiples of this.
+constexpr std::uint64_t kUnitAlignment = 64;
+
+std::uint64_t alignment_of(const CacheConfig& config) {
+  std::uint64_t alignment = config.shape.alignment;
+  for (const KvGroupConfig& group : config.kv_groups) {
+    alignment = std::max(alignment, group.shape.alignment);
+  }
+  return alignment;
+}
+
+LayoutConfig aligned(LayoutConfig shape, const CacheConfig& config) {
+  shape.alignment = alignment_of(config);
+  return shape;
+}
+
+LayoutConfig unit_shape(const CacheConfig& config, Tier tier, std::uint64_t unit_bytes) {
+  for (const KvGroupConfig& group : config.kv_groups) {
+    const LayoutConfig shape = aligned(group.shape, config);
+    if (slot_bytes(shape, tier) == unit_bytes) return shape;
+  }
+  const std::uint64_t header_bytes = tier == Tier::disk ? kSlotHeaderBytes : 0;
+  return {.num_layers = 1,
+          .outer_dim = 1,
+          .page_size = kUnitAlignment,
+          .inner_dim = (unit_bytes - header_bytes) / kUnitAlignment,
+          .dtype_width_bytes = 1,
+          .alignment = alignment_of(config)};
+}
+
+}  // namespace
+
+SlotSizes slot_sizes(const CacheConfig& config, Tier tier) {
+  if (config.kv_groups.empty()) return {.unit_bytes = slot_bytes(config.shape, tier)};
+  std::vector<std::uint64_t> block_bytes;
+  for (const KvGroupConfig& group : config.kv_groups) {
+    block_bytes.push_back(slot_bytes(aligned(group.shape, config), tier));
+  }
+  return choose_slot_sizes(block_bytes, tier == Tier::disk
+                                            ? kSlotHeaderBytes
+                                            : std::max(kUnitAlignment, alignment_of(config)));
+}
+
 LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
   LayoutConfig shape = config.shape;
+  if (!config.kv_groups.empty()) {
+    const SlotSizes sizes = slot_sizes(config, tier);
+    shape = sizes.are_several() ? unit_shape(config, tier, sizes.unit_bytes)
+                                : aligned(config.shape, config);
+  }
   shape.num_blocks = config.tiers[index_of(tier)]->num_blocks;
   return shape;
 }
@@ -198,9 +248,15 @@ Result<> check_config(const CacheConfig& config, const BlockManagerOptions& opti
     if (!config.tiers[index_of(tier)]) continue;
     any = true;
     if (const std::uint64_t size_bytes = config.tiers[index_of(tier)]->size_bytes; size_bytes > 0) {
-      return Error{ErrorCode::impossible_shape, "tiers." + std::string(to_string(tier)) +
-                                                    ".size_bytes is " + std::to_string(size_bytes) +
-                                                    ", less than one block takes"};
+      LayoutConfig one = config.shape;
+      one.num_blocks = 1;
+      CAIRN_TRY(validate(one));
+      const SlotSizes sizes = slot_sizes(config, tier);
+      return Error{ErrorCode::impossible_shape,
+                   "tiers." + std::string(to_string(tier)) + ".size_bytes is " +
+                       std::to_string(size_bytes) + ", less than the " +
+                       std::to_string(sizes.unit_bytes * sizes.slab_units) +
+                       (sizes.are_several() ? " bytes of a slab" : " bytes that one block takes")};
     }
     slots += config.tiers[index_of(tier)]->num_blocks;
     CAIRN_TRY(validate(tier_shape(config, tier)));
@@ -262,9 +318,15 @@ CacheConfig with_slots(CacheConfig config) {
   if (!is_valid(config.shape)) return config;
   for (Tier tier : kTiers) {
     auto& wanted = config.tiers[index_of(tier)];
-    if (!wanted || wanted->size_bytes < slot_bytes(config.shape, tier)) continue;
-    const std::uint64_t fit = wanted->size_bytes / slot_bytes(config.shape, tier);
-    wanted->num_blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(fit, kMaxSlots + 1));
+    if (!wanted) continue;
+    const SlotSizes sizes = slot_sizes(config, tier);
+    wanted->num_blocks -= wanted->num_blocks % sizes.slab_units;
+    if (wanted->size_bytes == 0) continue;
+    const std::uint64_t slabs = wanted->size_bytes / (sizes.unit_bytes * sizes.slab_units);
+    if (slabs == 0) continue;
+    // One slab too many is refused by its number.
+    const std::uint64_t most = kMaxSlots / sizes.slab_units + 1;
+    wanted->num_blocks = static_cast<std::uint32_t>(std::min(slabs, most) * sizes.slab_units);
     wanted->size_bytes = 0;
   }
   return config;

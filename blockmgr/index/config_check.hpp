@@ -1,6 +1,7 @@
 #pragma once
 
 #include "blockmgr/index/config.hpp"
+#include "blockmgr/index/slot_sizes.hpp"
 
 namespace cairn {
 
@@ -22,9 +23,12 @@ bool same_shapes(const CacheConfig& a, const CacheConfig& b);
 // Identifies the KV groups and their shapes; 0 for a cache without kv_groups.
 std::uint64_t shapes_hash(const CacheConfig& config);
 
-// The room of a slot in that tier, for a block of that shape: padded, and with its header on disk.
-// REQUIRES: validate(shape).
+// The room of a block of that shape in that tier: padded, and with its header on disk. REQUIRES:
+// validate(shape).
 std::uint64_t slot_bytes(const LayoutConfig& shape, Tier tier);
+// REQUIRES: each group's shape is valid.
+SlotSizes slot_sizes(const CacheConfig& config, Tier tier);
+// The shape of what lies between two slots: of a block, or of a unit if blocks have several sizes.
 // REQUIRES: the cache has the tier.
 LayoutConfig tier_shape(const CacheConfig& config, Tier tier);
 // How many different blocks fit into the cache. With OffloadMode::on_commit all tiers hold the same

@@ -32,12 +32,17 @@ bool FreeBitmap::is_free(std::uint32_t number) const {
   return (levels_.front()[number / kWordBits] >> (number % kWordBits) & 1) != 0;
 }
 
-std::uint32_t FreeBitmap::take_lowest() {
+std::uint32_t FreeBitmap::lowest() const {
   CAIRN_ASSERT(free_count_ > 0, "a slot that is in use would be handed out");
   std::uint32_t number = 0;
   for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
     number = number * kWordBits + static_cast<std::uint32_t>(std::countr_zero((*level)[number]));
   }
+  return number;
+}
+
+std::uint32_t FreeBitmap::take_lowest() {
+  const std::uint32_t number = lowest();
   take(number);
   return number;
 }

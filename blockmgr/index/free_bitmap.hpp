@@ -15,7 +15,8 @@ class FreeBitmap {
 
   std::uint32_t free_count() const { return free_count_; }
   bool is_free(std::uint32_t number) const;
-  std::uint32_t take_lowest();           // REQUIRES: free_count() > 0
+  std::uint32_t lowest() const;          // REQUIRES: free_count() > 0
+  std::uint32_t take_lowest();           // likewise
   void take(std::uint32_t number);       // REQUIRES: free
   void give_back(std::uint32_t number);  // REQUIRES: not free
   // Adds numbers, none of them free. If it throws std::bad_alloc, nothing has changed.

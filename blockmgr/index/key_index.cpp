@@ -48,9 +48,12 @@ std::uint32_t KeyIndex::tag(KeyView key) const {
 
 bool KeyIndex::holds(EntryNumber number, KeyView key) const {
   const Entry& entry = entries_[number];
-  if (entry.key_size != key.size || entry.kv_group_bits != key.kv_group) return false;
-  const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
-  if (std::memcmp(entry.key_head.data(), key.data, head) != 0) return false;
+  // One branch for both.
+  const unsigned differs =
+      (entry.key_size ^ unsigned{key.size}) | (entry.kv_group_bits ^ unsigned{key.kv_group});
+  if (differs != 0) return false;
+  const auto head = static_cast<std::uint8_t>(std::min<std::size_t>(key.size, Entry::kHeadBytes));
+  if (!(KeyView{entry.key_head.data(), head} == KeyView{key.data, head})) return false;
   return key.size == head ||
          std::memcmp(details_[number].rare->key_tail.data(), key.data + head, key.size - head) == 0;
 }

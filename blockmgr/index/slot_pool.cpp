@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <new>
+#include <numeric>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -10,36 +12,70 @@
 
 namespace cairn {
 
-SlotPool::SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, bool has_kv_groups)
+SlotPool::SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, const SlotSizes& sizes)
     : records_(capacity),
       histories_(policy == nullptr ? 0 : capacity),
-      kv_groups_(has_kv_groups ? capacity : 0),
-      free_(capacity),
+      free_(sizes.are_several() ? 0 : capacity),
+      slabs_(sizes.are_several() && capacity > 0 ? std::make_unique<SlabMap>(sizes, capacity)
+                                                 : nullptr),
       limit_(capacity),
       policy_(policy),
       lists_(make_lists(policy)) {
   CAIRN_ASSERT(capacity <= kMaxSlots, "slots would share a reference");
-  counts_[static_cast<std::size_t>(SlotState::free)] = capacity;
+}
+
+std::uint32_t SlotPool::count(SlotState state) const {
+  if (state == SlotState::free) return free_count();
+  std::uint32_t slots = 0;
+  for (const Counts& counts : counts_) slots += counts[static_cast<std::size_t>(state)];
+  return slots;
+}
+
+std::uint32_t SlotPool::evictable_count() const {
+  constexpr auto kEvictable = static_cast<std::size_t>(SlotState::evictable);
+  if (!slabs_) return count(SlotState::evictable);
+  std::uint32_t units = 0;
+  for (std::size_t group = 0; group < slabs_->num_groups(); ++group) {
+    units += counts_[group][kEvictable] * slabs_->units_of(static_cast<KvGroupNumber>(group));
+  }
+  return units;
+}
+
+std::uint32_t SlotPool::leased_units() const {
+  if (!slabs_) return leased_count();
+  std::uint32_t units = 0;
+  for (std::size_t group = 0; group < slabs_->num_groups(); ++group) {
+    units += leased_[group] * slabs_->units_of(static_cast<KvGroupNumber>(group));
+  }
+  return units;
+}
+
+std::uint32_t SlotPool::leased_count() const {
+  return std::accumulate(leased_.begin(), leased_.end(), std::uint32_t{0});
 }
 
 void SlotPool::set_limit(std::uint32_t limit) {
   CAIRN_ASSERT(limit <= kMaxSlots, "slots would share a reference");
+  const std::uint32_t old_end = end();
   if (limit > end()) {
-    free_.grow(limit);
+    if (!slabs_) free_.grow(limit);
     if (policy_ != nullptr) histories_.resize(limit);
-    if (!kv_groups_.empty()) kv_groups_.resize(limit);
     records_.resize(limit);
   }
-  for (SlotNumber slot = std::min(limit, limit_); slot < std::max(limit, limit_); ++slot) {
-    const bool is_free = records_[slot].life == SlotLife::free;
-    if (limit < limit_) {
-      if (is_free) free_.take(slot);
-      if (!is_free) ++beyond_count_;
-    } else {
-      if (is_free) free_.give_back(slot);
-      if (!is_free) --beyond_count_;
+  if (slabs_) {
+    try {
+      slabs_->set_limit(limit, [this](SlotNumber slot) { return is_in_use(slot); });
+    } catch (const std::bad_alloc&) {
+      records_.resize(old_end);
+      throw;
     }
-    if (is_free) counts_[static_cast<std::size_t>(SlotState::free)] += limit < limit_ ? -1u : 1u;
+  }
+  for (SlotNumber slot = std::min(limit, limit_); slot < std::max(limit, limit_); ++slot) {
+    if (is_in_use(slot)) {
+      beyond_count_ += limit < limit_ ? units_in(slot) : -units_in(slot);
+    } else if (!slabs_) {
+      limit < limit_ ? free_.take(slot) : free_.give_back(slot);
+    }
   }
   limit_ = limit;
 }
@@ -52,7 +88,7 @@ SlotState SlotPool::state_of(const SlotRecord& record) {
 
 std::uint64_t SlotPool::memory_bytes() const {
   return records_.size() * sizeof(SlotRecord) + histories_.size() * sizeof(BlockHistory) +
-         kv_groups_.size() * sizeof(KvGroupNumber) + free_.memory_bytes();
+         free_.memory_bytes() + (slabs_ ? slabs_->memory_bytes() : 0);
 }
 
 AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
@@ -66,7 +102,10 @@ AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
   // Any free slots can be allocated together; they need not be adjacent.
   now.largest_free_bytes = now.cached_bytes;
   now.frees = frees_;
-  now.allocations = frees_ + used;
+  now.allocations = frees_;
+  for (const Counts& counts : counts_) {
+    now.allocations += std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  }
   return now;
 }
 
@@ -77,22 +116,27 @@ void SlotPool::prefetch_neighbours(SlotNumber slot) const {
   if (record.next != kNoSlot) __builtin_prefetch(&records_[record.next], 1);
 }
 
-SlotNumber SlotPool::take() {
-  const SlotNumber slot = free_.take_lowest();
-  begin_life(slot);
+SlotNumber SlotPool::take(KvGroupNumber group) {
+  const SlotNumber slot = slabs_ ? slabs_->take(group) : free_.take_lowest();
+  begin_life(slot, group);
   return slot;
 }
 
-void SlotPool::take(SlotNumber slot, std::uint64_t generation) {
-  free_.take(slot);
-  records_[slot].generation = generation;
-  begin_life(slot);
+bool SlotPool::take(SlotNumber slot, KvGroupNumber group, std::uint64_t generation) {
+  if (!slabs_) {
+    free_.take(slot);
+  } else if (!slabs_->take(slot, group)) {
+    return false;
+  }
+  records_[slot].generation = generation & SlotRecord::kMaxGeneration;
+  begin_life(slot, group);
+  return true;
 }
 
-void SlotPool::begin_life(SlotNumber slot) {
+void SlotPool::begin_life(SlotNumber slot, KvGroupNumber group) {
   SlotRecord& record = records_[slot];
-  --counter(record);
   record.life = SlotLife::allocated;
+  record.kv_group = group & (kMaxKvGroups - 1);
   record.owner = kNoOwner;
   record.pins = 1;
   ++counter(record);
@@ -104,16 +148,34 @@ void SlotPool::give_back(SlotNumber slot) {
   CAIRN_ASSERT(record.pins == 0 && record.leases == 0, "somebody's bytes would be overwritten");
   CAIRN_ASSERT(record.place == EvictionPlace::none, "a free slot would be evicted");
   --counter(record);
+  const auto group = static_cast<KvGroupNumber>(record.kv_group);
   // One generation per life: handles of this life are stale from now on.
   record = SlotRecord{.generation = record.generation + 1};
   if (policy_ != nullptr) histories_[slot] = {};
   ++frees_;
-  if (slot >= limit_) {
-    --beyond_count_;
-    return;
+  if (slot >= limit_) beyond_count_ -= units_of(group);
+  if (slabs_) {
+    slabs_->give_back(slot, group);
+  } else if (slot < limit_) {
+    free_.give_back(slot);
   }
-  ++counter(record);
-  free_.give_back(slot);
+}
+
+std::optional<SlotPool::Vacating> SlotPool::begin_vacating(KvGroupNumber group) {
+  if (!slabs_) return std::nullopt;
+  const auto is_used = [this](SlotNumber slot) { return is_in_use(slot); };
+  // A pinned block stays where it is: a client or a copy uses its memory.
+  const auto may_move = [this](SlotNumber slot) {
+    return records_[slot].life == SlotLife::committed && records_[slot].pins == 0;
+  };
+  const auto slab = slabs_->to_vacate(group, is_used, may_move);
+  if (!slab) return std::nullopt;
+  slabs_->close(*slab);
+  return Vacating{.slab = *slab, .slots = slabs_->used_slots(*slab, is_used)};
+}
+
+void SlotPool::end_vacating(SlabNumber slab) {
+  slabs_->reopen(slab, [this](SlotNumber slot) { return is_in_use(slot); });
 }
 
 void SlotPool::set_committed(SlotNumber slot, std::uint32_t owner) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "blockmgr/eviction/linked_blocks.hpp"
 #include "blockmgr/eviction/policy.hpp"
 #include "blockmgr/index/free_bitmap.hpp"
+#include "blockmgr/index/slab_map.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "memory/alloc/statistics.hpp"
 
@@ -44,7 +46,10 @@ enum class EvictionPlace : std::uint8_t {
 };
 
 struct SlotRecord {
-  std::uint64_t generation = 1;  // of this life; if free: of the next
+  static constexpr std::uint64_t kMaxGeneration = (std::uint64_t{1} << 60) - 1;
+
+  std::uint64_t generation : 60 = 1;  // of this life; if free: of the next
+  std::uint64_t kv_group : 4 = 0;     // of its block
   UseStamp last_use = {};
   std::uint32_t owner = 0;   // committed: the entry; allocated: the lease, or kNoOwner
   std::uint32_t pins = 0;    // by leases, reads, writes and transfers
@@ -67,17 +72,21 @@ struct SlotRecord {
   bool cut_off : 1 = false;  // as its owner; evicted before all others
 };
 static_assert(sizeof(SlotRecord) == 40, "a block's metadata is bounded: see BlockStore");
+static_assert(kMaxKvGroups <= 1 << 4);
 inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 
 // The slots of a tier: which are free, their pins, and the eviction order. BlockStore handles the
 // keys and chains. After a tier shrank, slots beyond its limit may still be in use. They are not
-// reused, and disappear when they become free. Not thread-safe.
+// reused, and disappear when they become free.
+//
+// If blocks have several sizes, capacities and what is free are counted in units, and a block may
+// find no slot although enough units are free: see SlotSizes and SlabMap. Not thread-safe.
 class SlotPool {
  public:
   // `policy` chooses the next list; null: LRU. Borrowed.
-  SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, bool has_kv_groups = false);
+  SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, const SlotSizes& sizes = {});
 
-  // The number of slots, including those in use beyond the limit.
+  // The number of units, including those in use beyond the limit.
   std::uint32_t capacity() const { return limit_ + beyond_count_; }
   // All slot numbers are below this, but not every such number is a slot.
   std::uint32_t end() const { return static_cast<std::uint32_t>(records_.size()); }
@@ -85,14 +94,25 @@ class SlotPool {
     return slot < limit_ || (slot < end() && records_[slot].life != SlotLife::free);
   }
   std::uint32_t limit() const { return limit_; }
-  std::uint32_t beyond_count() const { return beyond_count_; }  // in use, numbered `limit` or above
+  std::uint32_t beyond_count() const { return beyond_count_; }  // in use, at `limit` or above
   // If it throws std::bad_alloc, nothing has changed.
   void set_limit(std::uint32_t limit);
-  std::uint32_t free_count() const { return free_.free_count(); }
-  std::uint32_t evictable_count() const { return count(SlotState::evictable); }
-  std::uint32_t leased_count() const { return leased_count_; }
+  std::uint32_t free_count() const { return slabs_ ? slabs_->free_units() : free_.free_count(); }
+  std::uint32_t evictable_count() const;  // units
+  std::uint32_t leased_count() const;     // slots
+  std::uint32_t leased_units() const;
   std::uint32_t cut_off_count() const { return cut_off_.count; }  // of the listed slots
-  std::uint32_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
+  std::uint32_t count(SlotState state) const;                     // slots; if free: units
+  // Units of a block of that group.
+  std::uint32_t units_of(KvGroupNumber group) const { return slabs_ ? slabs_->units_of(group) : 1; }
+  std::uint32_t units_in(SlotNumber slot) const { return units_of(kv_group(slot)); }
+  // How many blocks of the group find a free slot.
+  std::uint32_t free_for(KvGroupNumber group) const {
+    return slabs_ ? slabs_->free_for(group) : free_.free_count();
+  }
+  bool has_slabs() const { return slabs_ != nullptr; }
+  std::uint32_t slab_units() const { return slabs_ ? slabs_->slab_units() : 1; }
+  std::uint64_t slabs_moved() const { return slabs_ ? slabs_->slabs_moved() : 0; }
   SlotState state(SlotNumber slot) const { return state_of(records_[slot]); }
   std::uint64_t memory_bytes() const;
   void reset_peak() { max_used_ = capacity() - free_count(); }
@@ -100,11 +120,18 @@ class SlotPool {
 
   // The KV group of the block in a slot that is in use.
   KvGroupNumber kv_group(SlotNumber slot) const {
-    return kv_groups_.empty() ? KvGroupNumber{0} : kv_groups_[slot];
+    return static_cast<KvGroupNumber>(records_[slot].kv_group);
   }
-  void set_kv_group(SlotNumber slot, KvGroupNumber group) {
-    if (!kv_groups_.empty()) kv_groups_[slot] = group;
-  }
+
+  // Closes a slab whose blocks find room in others, so that blocks of `group` get its memory once
+  // they moved there. Returns its slots in use; empty if there is none.
+  struct Vacating {
+    SlabNumber slab = 0;
+    std::vector<SlotNumber> slots = {};
+  };
+  std::optional<Vacating> begin_vacating(KvGroupNumber group);
+  // Some blocks may have stayed.
+  void end_vacating(SlabNumber slab);
 
   SlotRecord& operator[](SlotNumber slot) { return records_[slot]; }
   const SlotRecord& operator[](SlotNumber slot) const { return records_[slot]; }
@@ -120,10 +147,11 @@ class SlotPool {
   // cache.
   void prefetch_neighbours(SlotNumber slot) const;
 
-  // Allocates a free slot with one pin. REQUIRES: free_count() > 0.
-  SlotNumber take();
-  // Allocates this slot, with this generation. REQUIRES: it is free.
-  void take(SlotNumber slot, std::uint64_t generation);
+  // Allocates a free slot with one pin. REQUIRES: free_for(group) > 0.
+  SlotNumber take(KvGroupNumber group = 0);
+  // Allocates this slot, with this generation. Returns false, unchanged, if it cannot hold a block
+  // of the group. REQUIRES: it is free.
+  bool take(SlotNumber slot, KvGroupNumber group, std::uint64_t generation);
   // Frees the slot. REQUIRES: no pins.
   void give_back(SlotNumber slot);
   void set_committed(SlotNumber slot, std::uint32_t owner);  // REQUIRES: allocated
@@ -167,10 +195,13 @@ class SlotPool {
   void follow_lru(bool follows_lru);
 
  private:
+  using Counts = std::array<std::uint32_t, kNumSlotStates>;
+
   static SlotState state_of(const SlotRecord& record);
   std::uint32_t& counter(const SlotRecord& record) {
-    return counts_[static_cast<std::size_t>(state_of(record))];
+    return counts_[record.kv_group][static_cast<std::size_t>(state_of(record))];
   }
+  bool is_in_use(SlotNumber slot) const { return records_[slot].life != SlotLife::free; }
 
   // SlotRecord::list for `cut_off_`, which has no priority.
   static constexpr std::uint8_t kCutOffList = 255;
@@ -184,7 +215,7 @@ class SlotPool {
   };
   using PriorityLists = std::array<Lists, kMaxPriority + 1>;
 
-  void begin_life(SlotNumber slot);
+  void begin_life(SlotNumber slot, KvGroupNumber group);
   void insert_before(SlotNumber slot, SlotNumber next);  // kNoSlot: at the end
   void note_filled(const SlotRecord& record);            // its list is no longer empty
   static PriorityLists make_lists(const EvictionPolicy* policy);
@@ -203,13 +234,14 @@ class SlotPool {
   std::uint32_t expected_blocks(const Lists& lists) const;
 
   HugeVector<SlotRecord> records_;
-  HugeVector<BlockHistory> histories_;    // by slot; empty without a policy
-  std::vector<KvGroupNumber> kv_groups_;  // by slot; empty in a cache of one group
-  FreeBitmap free_;
-  std::array<std::uint32_t, kNumSlotStates> counts_{};
+  HugeVector<BlockHistory> histories_;  // by slot; empty without a policy
+  FreeBitmap free_;                     // of slots of one size
+  std::unique_ptr<SlabMap> slabs_;      // of several sizes; else null
+  // By KV group. Those of free slots stay 0.
+  std::array<Counts, kMaxKvGroups> counts_{};
+  std::array<std::uint32_t, kMaxKvGroups> leased_{};  // slots
   std::uint32_t limit_ = 0;
   std::uint32_t beyond_count_ = 0;
-  std::uint32_t leased_count_ = 0;
   std::uint32_t max_used_ = 0;  // peak in use
   std::uint64_t frees_ = 0;
   const EvictionPolicy* policy_;
@@ -236,8 +268,9 @@ struct SlotPool::PolicyRoom {
 inline void SlotPool::pin_in_place(SlotNumber slot) {
   SlotRecord& record = records_[slot];
   if (record.pins++ > 0 || record.life != SlotLife::committed) return;
-  --counts_[static_cast<std::size_t>(SlotState::evictable)];
-  ++counts_[static_cast<std::size_t>(SlotState::committed)];
+  Counts& counts = counts_[record.kv_group];
+  --counts[static_cast<std::size_t>(SlotState::evictable)];
+  ++counts[static_cast<std::size_t>(SlotState::committed)];
 }
 
 inline bool SlotPool::unpin(SlotNumber slot) {
@@ -245,19 +278,20 @@ inline bool SlotPool::unpin(SlotNumber slot) {
   CAIRN_ASSERT(record.pins > record.leases, "a pin given back twice frees somebody's block");
   if (--record.pins > 0) return false;
   if (record.life == SlotLife::committed) {
-    --counts_[static_cast<std::size_t>(SlotState::committed)];
-    ++counts_[static_cast<std::size_t>(SlotState::evictable)];
+    Counts& counts = counts_[record.kv_group];
+    --counts[static_cast<std::size_t>(SlotState::committed)];
+    ++counts[static_cast<std::size_t>(SlotState::evictable)];
   }
   return true;
 }
 
 inline void SlotPool::add_lease(SlotNumber slot) {
-  if (records_[slot].leases++ == 0) ++leased_count_;
+  if (records_[slot].leases++ == 0) ++leased_[records_[slot].kv_group];
 }
 
 inline void SlotPool::remove_lease(SlotNumber slot) {
   CAIRN_ASSERT(records_[slot].leases > 0, "a lease given back twice frees somebody's block");
-  if (--records_[slot].leases == 0) --leased_count_;
+  if (--records_[slot].leases == 0) --leased_[records_[slot].kv_group];
 }
 
 inline LinkedBlocks& SlotPool::list_for(SlotNumber slot) {

@@ -61,6 +61,7 @@ struct TierStats {
   std::optional<std::uint64_t> populated_bytes = {};
   std::array<std::uint64_t, kNumSlotStates> blocks{};  // by SlotState
   std::vector<KvGroupStats> kv_groups = {};            // empty without kv_groups
+  std::uint64_t slabs_moved = 0;                       // see SlabMap
   std::uint64_t leased_blocks = 0;
   std::uint64_t hit_blocks = 0;  // found by matches
   std::array<std::uint64_t, kNumEvictionReasons> evictions{};

@@ -7,11 +7,24 @@
 namespace cairn {
 namespace {
 
+std::vector<std::uint64_t> fingerprints_of(const CacheConfig& config) {
+  std::vector<std::uint64_t> fingerprints;
+  for (std::size_t group = 0; group < config.kv_group_count(); ++group) {
+    fingerprints.push_back(fingerprint_of(config, static_cast<KvGroupNumber>(group)));
+  }
+  return fingerprints;
+}
+
 // Values and holders have different prefixes, because their data differs.
-std::string prefix_of(const CacheConfig& config, std::uint64_t fingerprint) {
+std::vector<std::string> prefixes_of(const CacheConfig& config,
+                                     const std::vector<std::uint64_t>& fingerprints) {
   const bool is_of_values = config.shared->placement == RemoteTierConfig::Placement::values;
-  return (is_of_values ? "cairn:" : "cairn-holders:") + shared_namespace(config) + ":" +
-         to_hex(std::as_bytes(std::span(&fingerprint, 1))) + ":";
+  std::vector<std::string> prefixes;
+  for (const std::uint64_t& fingerprint : fingerprints) {
+    prefixes.push_back((is_of_values ? "cairn:" : "cairn-holders:") + shared_namespace(config) +
+                       ":" + to_hex(std::as_bytes(std::span(&fingerprint, 1))) + ":");
+  }
+  return prefixes;
 }
 
 }  // namespace
@@ -29,13 +42,13 @@ RemoteContext::RemoteContext(std::shared_ptr<Cache> of, const Beyond& beyond,
       under_way(beyond.under_way),
       executor(beyond.executor),
       name_space(shared_namespace(cache->config())),
-      fingerprint(fingerprint_of(cache->config().shape)),
-      name_prefix(prefix_of(cache->config(), fingerprint)),
+      fingerprints(fingerprints_of(cache->config())),
+      name_prefixes(prefixes_of(cache->config(), fingerprints)),
       ttl_ms(cache->config().shared->ttl_ms),
       events(remote_events) {}
 
 std::string RemoteContext::name_of(KeyView key) const {
-  std::string name = name_prefix;
+  std::string name = name_prefixes[key.kv_group];
   append_hex(name, key.bytes());
   return name;
 }

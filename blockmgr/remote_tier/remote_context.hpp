@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/cache_line.hpp"
 #include "base/executor.hpp"
@@ -58,13 +59,15 @@ struct RemoteContext {
   WaitGroup& under_way;
   Executor& executor;
   const std::string name_space;
-  const std::uint64_t fingerprint;
-  const std::string name_prefix;
+  // By KV group.
+  const std::vector<std::uint64_t> fingerprints;
+  const std::vector<std::string> name_prefixes;
   const std::uint64_t ttl_ms;  // 0: none
   const RemoteEvents events;   // about values in the store
   RemoteCounters counters = {};
 
   std::string name_of(KeyView key) const;
+  std::uint64_t fingerprint_of(const BlockKey& key) const { return fingerprints[key.kv_group()]; }
 };
 
 // The namespace in which the cache shares its blocks. REQUIRES: it has a shared tier.

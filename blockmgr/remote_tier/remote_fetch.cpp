@@ -57,12 +57,14 @@ class Step : public std::enable_shared_from_this<Step> {
   // Commits the prefix that arrived. If `blocks` is less than all, `error` is set.
   struct Committed {
     std::size_t blocks = 0;
+    std::uint64_t bytes = 0;
     std::optional<Error> error = {};
   };
   void commit(UniqueFunction<void(Committed)> done) {
     std::optional<Error> error;
     if (const Error* const first = ingest_.first_error()) error = *first;
     std::size_t count = 0;
+    std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (count < i || ingest_.items()[i].error) {
         ingest_.fail(i, *error);
@@ -71,13 +73,16 @@ class Step : public std::enable_shared_from_this<Step> {
       ingest_.block(i).parent = items_[i].block.parent;
       ingest_.block(i).epoch = items_[i].block.epoch;
       ++count;
+      bytes += bytes_of(i);
     }
-    ingest_.commit(Ingest::Then::hold, [self = shared_from_this(), count, error = std::move(error),
-                                        done = std::move(done)](const Result<>& committed) mutable {
-      if (committed && count > 0) return done({.blocks = count, .error = error});
-      self->give_up();
-      done({.error = committed ? error : committed.error()});
-    });
+    ingest_.commit(Ingest::Then::hold,
+                   [self = shared_from_this(), count, bytes, error = std::move(error),
+                    done = std::move(done)](const Result<>& committed) mutable {
+                     if (committed && count > 0)
+                       return done({.blocks = count, .bytes = bytes, .error = error});
+                     self->give_up();
+                     done({.error = committed ? error : committed.error()});
+                   });
   }
   // Releases the slots. Uncommitted ones become free.
   void give_up() {
@@ -95,6 +100,9 @@ class Step : public std::enable_shared_from_this<Step> {
 
   Cache& cache() const { return *fetch_->context->cache; }
   const BlockKey& key_of(std::size_t item) const { return fetch_->keys[first_ + item]; }
+  std::uint64_t bytes_of(std::size_t item) const {
+    return cache().block_bytes(key_of(item).kv_group());
+  }
 
   void read_all() {
     {
@@ -196,9 +204,9 @@ class Step : public std::enable_shared_from_this<Step> {
       why = WrongValue::length;
     } else {
       RemoteHeaderRead read =
-          read_remote_header(item.header, {.fingerprint = context.fingerprint,
+          read_remote_header(item.header, {.fingerprint = context.fingerprint_of(key_of(i)),
                                            .key = key_of(i),
-                                           .size_bytes = cache().block_bytes()});
+                                           .size_bytes = bytes_of(i)});
       why = read.wrong;
       if (!why && read.block.checksum != checksum_of(item.room)) why = WrongValue::checksum;
       item.block = std::move(read.block);
@@ -294,11 +302,11 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   }
 
   void committed(const Step::Committed& committed) {
-    const std::uint64_t bytes = committed.blocks * cache().block_bytes();
     if (committed.blocks > 0) {
       fetch_->context->counters.fetched_blocks += committed.blocks;
-      fetch_->context->counters.fetched_bytes += bytes;
-      transfers_.add(id_, TransferTable::Arrived{.blocks = committed.blocks, .bytes = bytes});
+      fetch_->context->counters.fetched_bytes += committed.bytes;
+      transfers_.add(id_,
+                     TransferTable::Arrived{.blocks = committed.blocks, .bytes = committed.bytes});
     }
     std::shared_ptr<Step> last;
     {

@@ -8,9 +8,9 @@
 namespace cairn {
 
 // Fetches blocks from the store, or from servers that have them, into a tier. They arrive in order,
-// a few at a time; the first that fails ends the fetch. Each block is checked before it becomes
-// visible. An invalid value is erased from the store. If a server does not deliver a block, up to
-// three servers are tried.
+// which is by KV group, a few at a time; the first that fails ends the fetch. Each block is checked
+// before it becomes visible. An invalid value is erased from the store. If a server does not
+// deliver a block, up to three servers are tried.
 struct RemoteFetch {
   std::shared_ptr<RemoteContext> context;
   std::vector<BlockKey> keys;

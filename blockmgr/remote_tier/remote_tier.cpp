@@ -1,10 +1,12 @@
 #include "blockmgr/remote_tier/remote_tier.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/hex.hpp"
 #include "blockmgr/core/cache_core.hpp"
+#include "blockmgr/index/group_search.hpp"
 #include "blockmgr/remote_tier/remote_fetch.hpp"
 #include "blockmgr/remote_tier/remote_upload.hpp"
 
@@ -13,6 +15,8 @@ namespace {
 
 // Keys per look-up: one round trip of about 40 kB.
 constexpr std::size_t kMaxLookAhead = 512;
+// The same for several KV groups, which need several blocks a key: about 250 kB.
+constexpr std::size_t kMaxGroupNames = 3'072;
 // How long the store is not asked again about an absent key.
 constexpr std::chrono::milliseconds kAbsentFor{500};
 // The same for a key whose answer was late: the store may only have been busy.
@@ -65,23 +69,24 @@ Tier RemoteTier::default_tier() const {
                                                           : context_->cache->highest_tier();
 }
 
-void RemoteTier::probe_remote(const Look& look, UniqueFunction<void(Beyond)> done) {
-  if (look.keys.empty()) return done({});
-  std::vector<BlockKey> keys;
-  {
-    MutexLock lock(mutex_);
-    if (ended_) return done({});
-    const auto absent = absent_.find(plain_hash(look.keys.front()));
-    if (absent != absent_.end() && clock_.now() < absent->second) {
-      ++context_->counters.probes_spared;
-      return done({});
-    }
-    const std::size_t count = std::min(look.keys.size(), kMaxLookAhead);
-    for (const KeyView& key : look.keys.first(count)) keys.emplace_back(key);
-    // The store must outlive its pending calls.
-    context_->under_way.enter();
+bool RemoteTier::begin_probe(KeyView first) {
+  MutexLock lock(mutex_);
+  if (ended_) return false;
+  const auto absent = absent_.find(plain_hash(first));
+  if (absent != absent_.end() && clock_.now() < absent->second) {
+    ++context_->counters.probes_spared;
+    return false;
   }
+  // The store must outlive its pending calls.
+  context_->under_way.enter();
   ++context_->counters.probes;
+  return true;
+}
+
+void RemoteTier::probe_remote(const Look& look, UniqueFunction<void(Beyond)> done) {
+  if (look.keys.empty() || !begin_probe(look.keys.front())) return done({});
+  const auto first = look.keys.first(std::min(look.keys.size(), kMaxLookAhead));
+  std::vector<BlockKey> keys(first.begin(), first.end());
   auto answer = [self = shared_from_this(), to = look.to, quota = look.quota,
                  fetches = look.fetches, done = std::move(done)](Found found) mutable {
     self->looked(std::move(found), {.keys = {}, .to = to, .quota = quota, .fetches = fetches},
@@ -139,6 +144,111 @@ void RemoteTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
     if (look.fetches) beyond.transfers = fetch(std::move(found), here, look);
   }
   done(std::move(beyond));
+}
+
+// A look-up for several KV groups, from its question to its answer.
+struct RemoteTier::GroupProbe {
+  std::vector<BlockKey> keys;
+  GroupLook look;                                          // without its keys
+  std::vector<BlockKey> asked;                             // those that are not here
+  std::set<std::pair<KvGroupNumber, std::uint32_t>> here;  // by group and key
+  std::vector<GroupSearch::Block> blocks;                  // of `asked`
+};
+
+void RemoteTier::probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)> done) {
+  if (look.keys.size() == look.matched || !begin_probe(look.keys[look.matched])) return done({});
+  const CacheConfig& config = context_->cache->config();
+  const std::size_t num_keys =
+      std::min(look.keys.size(), look.matched + kMaxGroupNames / config.kv_group_count());
+  auto probe = std::make_shared<GroupProbe>();
+  probe->look = look;
+  probe->look.keys = {};
+  for (const KeyView& key : look.keys.first(num_keys)) probe->keys.emplace_back(key);
+
+  // The blocks that a prefix longer than `matched` may need.
+  const GroupSearch search({.config = config, .num_keys = num_keys});
+  std::vector<GroupSearch::Block> blocks;
+  std::vector<BlockKey> names;
+  for (KvGroupNumber group = 0; group < search.groups(); ++group) {
+    std::uint64_t first = look.matched;
+    if (config.kind_of(group) == KvGroupKind::window) {
+      first = search.first_run_of_window(group, look.matched + std::uint64_t{1}) *
+              search.keys_per_block(group);
+    }
+    for (std::uint64_t key = first; key < num_keys; ++key) {
+      blocks.push_back({.key = static_cast<std::uint32_t>(key), .kv_group = group});
+      names.emplace_back(look.keys[key].in(group));
+    }
+  }
+  const std::vector<bool> here = are_here(names);
+  RemoteStore::Probe asked{.names = {}, .within = options_.match_deadline};
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (here[i]) {
+      probe->here.emplace(blocks[i].kv_group, blocks[i].key);
+      continue;
+    }
+    asked.names.push_back(context_->name_of(names[i]));
+    probe->blocks.push_back(blocks[i]);
+    probe->asked.push_back(std::move(names[i]));
+  }
+  context_->store.probe(std::move(asked),
+                        [self = shared_from_this(), probe,
+                         done = std::move(done)](std::vector<RemoteStore::Presence> there) mutable {
+                          done(self->groups_looked(*probe, there));
+                          self->context_->under_way.leave();
+                        });
+}
+
+RemoteTier::Beyond RemoteTier::groups_looked(const GroupProbe& probe,
+                                             std::span<const RemoteStore::Presence> there) {
+  using Presence = RemoteStore::Presence;
+  const CacheConfig& config = context_->cache->config();
+  std::set<std::pair<KvGroupNumber, std::uint32_t>> in_store;
+  bool any_late = false;
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    any_late |= there[i] == Presence::unknown;
+    if (there[i] == Presence::present) {
+      in_store.emplace(probe.blocks[i].kv_group, probe.blocks[i].key);
+    }
+  }
+  if (any_late) ++context_->counters.probes_late;
+  GroupSearch search({.config = config, .num_keys = probe.keys.size(), .have = probe.look.have});
+  const auto searched = search.run([&](GroupSearch::Block block) -> Result<bool> {
+    const std::pair at(block.kv_group, block.key);
+    // The match has found the full groups' blocks before `matched`.
+    const bool was_found =
+        block.key < probe.look.matched && config.kind_of(block.kv_group) == KvGroupKind::full;
+    return was_found || probe.here.contains(at) || in_store.contains(at);
+  });
+  CAIRN_ASSERT(searched.has_value(), "a search in memory fails");
+  {
+    MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < there.size(); ++i) {
+      if (there[i] != Presence::absent || !forget(plain_hash(probe.asked[i]))) continue;
+      context_->events.removed(probe.asked[i]);
+    }
+    if (search.matched() <= probe.look.matched) {
+      spare(plain_hash(probe.keys[probe.look.matched]), any_late ? kSparedFor : kAbsentFor);
+      return {};
+    }
+  }
+  Found found;
+  for (const GroupSearch::Block& block : search.needed()) {
+    const std::pair at(block.kv_group, block.key);
+    if (!in_store.contains(at)) continue;
+    found.keys.emplace_back(probe.keys[block.key].view().in(block.kv_group));
+  }
+  Beyond beyond{.blocks = search.matched() - probe.look.matched};
+  if (found.keys.empty()) {
+    beyond.here = beyond.blocks;
+    return beyond;
+  }
+  const std::vector<bool> here = are_here(found.keys);
+  const bool fetches = probe.look.fetches;
+  const Look look{.keys = {}, .to = probe.look.to, .quota = probe.look.quota, .fetches = fetches};
+  if (fetches) beyond.transfers = fetch(std::move(found), here, look);
+  if (fetches && beyond.transfers.empty()) beyond.here = beyond.blocks;
+  return beyond;
 }
 
 std::vector<bool> RemoteTier::are_here(std::span<const BlockKey> keys) const {

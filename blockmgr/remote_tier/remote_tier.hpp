@@ -76,6 +76,17 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     std::vector<TransferId> transfers = {};
   };
   void probe_remote(const Look& look, UniqueFunction<void(Beyond)> done);
+  // The same for a cache of several KV groups: the longest prefix that the cache and the store can
+  // serve together. Beyond::blocks and `here` count keys beyond `matched`.
+  struct GroupLook {
+    std::span<const KeyView> keys;  // of the whole match
+    std::uint32_t matched = 0;      // what the cache serves alone
+    std::uint32_t have = 0;         // as in GroupMatchRequest
+    Tier to = Tier::pinned;
+    std::shared_ptr<BlockQuota> quota = {};
+    bool fetches = true;
+  };
+  void probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)> done);
   // A match found these keys in the cache.
   void matched(std::span<const KeyView> keys);
   // The cache has stored a copy of the block.
@@ -116,6 +127,11 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   };
   static RemoteEvents events_of(const Cache& cache);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
+  struct GroupProbe;
+  Beyond groups_looked(const GroupProbe& probe, std::span<const RemoteStore::Presence> there);
+  // Returns false if the key was absent a moment ago, or nothing starts any more. Otherwise the
+  // caller leaves context_->under_way when it has the answer.
+  bool begin_probe(KeyView first);
   std::vector<bool> are_here(std::span<const BlockKey> keys) const;
   std::vector<TransferId> fetch(Found found, const std::vector<bool>& here, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);

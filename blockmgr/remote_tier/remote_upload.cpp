@@ -46,11 +46,11 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
 
   void write(std::span<const iovec> bytes) {
     BlockReader& reader = *upload_.reader;
-    header_ =
-        write_remote_header(context().fingerprint, {.key = upload_.key,
-                                                    .parent = upload_.parent,
-                                                    .size_bytes = reader.size_bytes(),
-                                                    .checksum = kept_checksum(reader, bytes)});
+    header_ = write_remote_header(context().fingerprint_of(upload_.key),
+                                  {.key = upload_.key,
+                                   .parent = upload_.parent,
+                                   .size_bytes = reader.size_bytes(),
+                                   .checksum = kept_checksum(reader, bytes)});
     std::vector<iovec> from{{header_.data(), header_.size()}};
     from.insert(from.end(), bytes.begin(), bytes.end());
     context().store.write(

@@ -5,12 +5,19 @@
 #include "base/hash.hpp"
 
 namespace cairn {
-std::uint64_t fingerprint_of(const LayoutConfig& shape) {
-  const std::string text = "cairn block " + std::to_string(kBlockRecordVersion) + ": " +
-                           std::to_string(shape.num_layers) + " " +
-                           std::to_string(shape.outer_dim) + " " + std::to_string(shape.page_size) +
-                           " " + std::to_string(shape.inner_dim) + " " +
-                           std::to_string(shape.dtype_width_bytes);
+
+std::uint64_t fingerprint_of(const CacheConfig& config, KvGroupNumber number) {
+  const LayoutConfig& shape = config.shape_of(number);
+  std::string text = "cairn block " + std::to_string(kBlockRecordVersion) + ": " +
+                     std::to_string(shape.num_layers) + " " + std::to_string(shape.outer_dim) +
+                     " " + std::to_string(shape.page_size) + " " + std::to_string(shape.inner_dim) +
+                     " " + std::to_string(shape.dtype_width_bytes);
+  // Groups may come in another order on another server, so the name counts.
+  if (!config.kv_groups.empty()) {
+    const KvGroupConfig& group = config.kv_groups[number];
+    text.append(" ").append(group.name).append(" ").append(to_string(group.kind));
+    text += " " + std::to_string(group.window_tokens) + " " + std::to_string(config.block_tokens);
+  }
   return hash_bytes(std::as_bytes(std::span(text)), 0);
 }
 
@@ -39,11 +46,14 @@ RemoteHeaderRead read_remote_header(const RemoteHeader& header, const RemoteExpe
   if (record->place != expected.fingerprint) return wrong(WrongValue::shape);
   if (block.data_bytes != expected.size_bytes) return wrong(WrongValue::length);
   if (block.key != expected.key.as_text()) return wrong(WrongValue::key);
-  RemoteHeaderRead read{.block = {.key = BlockKey(KeyView::of_text(block.key)),
+  const KvGroupNumber group = expected.key.kv_group;
+  RemoteHeaderRead read{.block = {.key = BlockKey(KeyView::of_text(block.key, group)),
                                   .epoch = block.epoch,
                                   .size_bytes = block.data_bytes,
                                   .checksum = block.data_checksum}};
-  if (!block.parent.empty()) read.block.parent = BlockKey(KeyView::of_text(block.parent));
+  if (!block.parent.empty()) {
+    read.block.parent = BlockKey(KeyView::of_text(block.parent, group));
+  }
   return read;
 }
 

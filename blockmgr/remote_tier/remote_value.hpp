@@ -6,8 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "blockmgr/index/config.hpp"
 #include "blockmgr/index/types.hpp"
-#include "layouts/geometry.hpp"
 #include "transport/record/block_record.hpp"
 
 namespace cairn {
@@ -26,9 +26,9 @@ struct RemoteBlock {
   std::uint64_t size_bytes = 0;
   std::uint64_t checksum = 0;  // XXH3 of the bytes
 };
-// Differs for another shape and for another version of the record. It is part of the names in the
-// store, so servers never read values of another version.
-std::uint64_t fingerprint_of(const LayoutConfig& shape);
+// Differs for another shape, for another KV group, and for another version of the record. It is
+// part of the names in the store, so servers never read values of another kind.
+std::uint64_t fingerprint_of(const CacheConfig& config, KvGroupNumber group);
 RemoteHeader write_remote_header(std::uint64_t fingerprint, const RemoteBlock& block);
 
 // Why a value is not the requested block. A closed set: it is a metric's label.

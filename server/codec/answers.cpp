@@ -152,6 +152,10 @@ std::string group_match_text(const GroupMatchAnswer& answer) {
   append_number(out, match.full_matched);
   out += ',';
   append_lease_end(out, match.lease, match.expires_at_unix_ms);
+  if (answer.remote_keys) {
+    out.append(",\"shared_matched\":");
+    append_number(out, *answer.remote_keys);
+  }
   if (answer.with_transfer) append_transfer(out, answer.transfer);
   out.append(",\"blocks\":[");
   for (std::size_t i = 0; i < match.blocks.size(); ++i) {

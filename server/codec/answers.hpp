@@ -26,6 +26,7 @@ struct GroupMatchAnswer {
   const KvGroupNames& groups;
   bool with_transfer = false;  // whether the response has the member `transfer`
   std::optional<TransferId> transfer = std::nullopt;
+  std::optional<std::uint64_t> remote_keys = std::nullopt;  // beyond those matched
 };
 std::string group_match_text(const GroupMatchAnswer& answer);
 std::string allocation_text(const Allocation& allocation, const KvGroupNames& groups);

@@ -254,7 +254,7 @@ ordered_json tier_body(const CacheConfig& cache, Tier tier) {
   if (cache.kv_groups.empty()) {
     body["num_blocks"] = config.num_blocks;
   } else {
-    body["size_bytes"] = config.num_blocks * slot_bytes(cache.shape, tier);
+    body["size_bytes"] = config.num_blocks * slot_sizes(cache, tier).unit_bytes;
   }
   body["layout"] = to_string(config.layout);
   if (config.layout == LayoutKind::layer_separate) body["block_dim"] = to_string(config.block_dim);

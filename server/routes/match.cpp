@@ -257,11 +257,41 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
 struct GroupMatching {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys;
+  std::uint32_t have = 0;
+  std::optional<std::uint32_t> lease_ms = {};
+  std::shared_ptr<LeaseQuota> pins = {};
+  LeaseHolder holder = {};
+  RequestHint hint = {};
   GroupMatch match = {};
   std::optional<TransferId> transfer = {};
+  std::optional<std::uint64_t> remote_keys = {};  // beyond those matched; with a shared tier
   bool with_transfer = false;
   bool packed = false;
   Reply reply;
+
+  Result<> find() {
+    const std::vector<KeyView> views(keys.begin(), keys.end());
+    return cache->match_groups({.keys = views,
+                                .have = have,
+                                .lease_ms = lease_ms,
+                                .pins = pins,
+                                .holder = holder,
+                                .hint = hint},
+                               match);
+  }
+  // After a fetch more may be usable. Without room for a lease the match stays as it was.
+  void find_again() {
+    GroupMatch before = std::exchange(match, {});
+    const std::uint64_t known = before.matched + remote_keys.value_or(0);
+    if (const auto found = find(); !found || match.matched < before.matched) {
+      if (found && match.lease) static_cast<void>(cache->release(*match.lease));
+      match = std::move(before);
+    } else if (before.lease) {
+      static_cast<void>(cache->release(*before.lease));
+    }
+    remote_keys = known - std::min<std::uint64_t>(known, match.matched);
+    answer();
+  }
 
   void answer() {
     const std::vector<KeyView> views(keys.begin(), keys.end());
@@ -271,10 +301,12 @@ struct GroupMatching {
                                                .match = match,
                                                .groups = KvGroupNames(cache->config()),
                                                .with_transfer = with_transfer,
-                                               .transfer = transfer}));
+                                               .transfer = transfer,
+                                               .remote_keys = remote_keys}));
     }
     reply.add_header("Cairn-Matched", std::to_string(match.matched));
     reply.add_header("Cairn-Full-Matched", std::to_string(match.full_matched));
+    if (remote_keys) reply.add_header("Cairn-Shared-Matched", std::to_string(*remote_keys));
     std::vector<BlockHandle> blocks;
     blocks.reserve(match.blocks.size());
     for (const GroupMatch::Block& block : match.blocks) blocks.push_back(block.handle);
@@ -291,7 +323,7 @@ struct GroupMatching {
   }
   // Responds with the blocks' places after they were brought up. A block that is gone, because the
   // lease ended meanwhile, keeps its old handle.
-  void answer_where_now(const LeaseHolder& holder) {
+  void answer_where_now() {
     const std::vector<BlockHandle> now = blocks_now(*cache, block_keys(), holder);
     for (std::size_t i = 0; i < now.size(); ++i) match.blocks[i].handle = now[i];
     answer();
@@ -312,11 +344,43 @@ void onboard_groups(Service& service, const Call& call, const MatchBody& body,
     guard.keep();
     return matching->answer();
   }
-  auto waiting = service.waits.wait(**transfer, body.wait_ms, [matching, holder = call.holder()] {
-    matching->answer_where_now(holder);
-  });
+  auto waiting =
+      service.waits.wait(**transfer, body.wait_ms, [matching] { matching->answer_where_now(); });
   if (!waiting) return matching->reply.error(waiting.error());
   guard.keep();
+}
+
+// A match in a cache with a shared tier, after its local part.
+void match_groups_remote(Service& service, const Call& call, const MatchBody& body,
+                         const std::shared_ptr<GroupMatching>& matching) {
+  const auto& cache = matching->cache;
+  matching->with_transfer = true;
+  matching->remote_keys = 0;
+  const auto looked = [&service, matching,
+                       wait_ms = body.wait_ms](const RemoteTier::Beyond& beyond) {
+    const std::uint64_t missing = matching->keys.size() - matching->match.matched;
+    matching->cache->count_beyond(
+        {.remote_blocks = beyond.blocks, .missed_blocks = missing - beyond.blocks});
+    matching->remote_keys = beyond.blocks;
+    if (!beyond.transfers.empty()) matching->transfer = beyond.transfers.back();
+    if (matching->transfer && wait_ms > 0) {
+      return wait_for_all(service.waits, beyond.transfers, wait_ms,
+                          [matching] { matching->find_again(); });
+    }
+    if (beyond.here > 0) return matching->find_again();
+    matching->answer();
+  };
+  const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
+  if (tier == nullptr || !body.shared) return looked({});
+  tier->matched(matching->block_keys());
+  const std::vector<KeyView> keys(matching->keys.begin(), matching->keys.end());
+  tier->probe_groups({.keys = keys,
+                      .matched = matching->match.matched,
+                      .have = matching->have,
+                      .to = tier->default_tier(),
+                      .quota = call.quota(),
+                      .fetches = check_role(call, Role::write).has_value()},
+                     looked);
 }
 
 void match_groups(Service& service, const Call& call, std::shared_ptr<Cache> cache,
@@ -324,17 +388,18 @@ void match_groups(Service& service, const Call& call, std::shared_ptr<Cache> cac
   auto matching =
       std::make_shared<GroupMatching>(GroupMatching{.cache = std::move(cache),
                                                     .keys = owned(keys),
+                                                    .have = body.have,
+                                                    .lease_ms = body.lease_ms,
+                                                    .pins = call.pins(),
+                                                    .holder = call.holder(),
+                                                    .hint = body.hint,
                                                     .with_transfer = body.onboard.has_value(),
                                                     .packed = call.style.form.bytes,
                                                     .reply = std::move(reply)});
-  const auto matched = matching->cache->match_groups({.keys = keys,
-                                                      .have = body.have,
-                                                      .lease_ms = body.lease_ms,
-                                                      .pins = call.pins(),
-                                                      .holder = call.holder(),
-                                                      .hint = body.hint},
-                                                     matching->match);
-  if (!matched) return matching->reply.error(matched.error());
+  if (const auto found = matching->find(); !found) return matching->reply.error(found.error());
+  if (matching->cache->config().shared && !body.onboard) {
+    return match_groups_remote(service, call, body, matching);
+  }
   if (matching->cache->config().shared) {
     matching->cache->count_beyond({.missed_blocks = keys.size() - matching->match.matched});
   }

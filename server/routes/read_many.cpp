@@ -306,7 +306,6 @@ Result<ReadRequest> read_request(const Service& service, const Call& call,
   if (name_space) CAIRN_TRY(check_remote_tier(*request.cache, *name_space));
   request.is_shared = name_space.has_value();
   request.is_lent = request.is_shared && is_server(call);
-  if (request.is_shared) request.fingerprint = fingerprint_of(request.cache->config().shape);
   std::size_t max_keys = service.manager.options().max_blocks_per_request;
   if (request.is_shared) max_keys = std::min(max_keys, kMaxShared);
   const KvGroupNames groups(request.cache->config());
@@ -316,6 +315,9 @@ Result<ReadRequest> read_request(const Service& service, const Call& call,
     return named;
   });
   if (!keys) return std::move(keys).error();
+  if (request.is_shared) {
+    request.fingerprint = fingerprint_of(request.cache->config(), request.kv_group);
+  }
   request.keys = in_group(std::move(*keys), request.kv_group);
   return request;
 }

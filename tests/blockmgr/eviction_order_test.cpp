@@ -69,7 +69,7 @@ class OneTier {
     if (hits < keys.size()) store_.missed(keys[hits], number);
     for (std::size_t i = hits; i < keys.size(); ++i) {
       if (!make_room()) break;
-      const SlotRef at = store_.take(Tier::pinned, 50);
+      const SlotRef at = store_.take(Tier::pinned, {.priority = 50});
       store_.lease_pinned(at);
       NewBlock block{.key = keys[i]};
       if (i > 0) block.parent = keys[i - 1];
@@ -169,7 +169,7 @@ class SingleBlocks {
     SlotRef at;
     if (entry == kNoEntry) {
       store_.missed(wanted, request);
-      at = store_.take(Tier::pinned, 50);
+      at = store_.take(Tier::pinned, {.priority = 50});
       store_.lease_pinned(at);
       store_.commit(at, {.key = wanted});
     } else {
@@ -270,10 +270,10 @@ TEST_P(EvictionOrder, HistoryFollowsABlockThroughTheTiers) {
     store.commit(at, {.key = key(static_cast<std::uint64_t>(number))});
     store.unpin(at);
   };
-  const SlotRef upper = store.take(Tier::pinned, 50);
+  const SlotRef upper = store.take(Tier::pinned, {.priority = 50});
   put(upper, 1);
   // A copy below, made before the block was used again.
-  const SlotRef lower = store.take(Tier::disk, 50);
+  const SlotRef lower = store.take(Tier::disk, {.priority = 50});
   store.history(lower) = store.history(upper);
   store.add_copy(store.record(upper).owner, lower);
   store.unpin(lower);
@@ -291,7 +291,7 @@ TEST_P(EvictionOrder, HistoryFollowsABlockThroughTheTiers) {
   // The history also returns after the block was gone.
   store.drop(lower, EvictionReason::capacity);
   EXPECT_EQ(store.ghost_histories(), 1U);
-  const SlotRef again = store.take(Tier::pinned, 50);
+  const SlotRef again = store.take(Tier::pinned, {.priority = 50});
   put(again, 1);
   EXPECT_EQ(store.ghost_histories(), 0U);
   EXPECT_EQ(store.history(again).uses, history.uses + 1);

@@ -25,20 +25,22 @@ struct GroupShape {
   KvGroupKind kind = KvGroupKind::full;
   std::uint32_t keys_per_block = 1;
   std::uint32_t window_tokens = 0;
+  std::uint32_t state_layers = 4;  // 4: a state as large as a block of one key
 };
 
 KvGroupConfig group(const std::string& name, const GroupShape& shape) {
   const bool state = shape.kind == KvGroupKind::state;
   KvGroupConfig config{.name = name, .kind = shape.kind, .window_tokens = shape.window_tokens};
-  config.shape = {.num_layers = state ? 3u : 2u,
+  config.shape = {.num_layers = state ? shape.state_layers : 2u,
                   .outer_dim = state ? 1u : 2u,
                   .page_size = state ? 1u : shape.keys_per_block * kBlockTokens,
-                  .inner_dim = state ? 24u : 4u,
+                  .inner_dim = state ? 16u : 4u,
                   .dtype_width_bytes = 2,
                   .alignment = 16};
   return config;
 }
 
+// If blocks have several sizes, the size of a tier counts the largest.
 CacheConfig cache_of(const std::vector<GroupShape>& shapes, TierSizes sizes,
                      OffloadMode offload = OffloadMode::on_evict) {
   CacheConfig config = small_cache(sizes, offload);
@@ -46,6 +48,13 @@ CacheConfig cache_of(const std::vector<GroupShape>& shapes, TierSizes sizes,
   config.block_tokens = kBlockTokens;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     config.kv_groups.push_back(group("g" + std::to_string(i), shapes[i]));
+  }
+  for (Tier tier : kTiers) {
+    auto& made = config.tiers[index_of(tier)];
+    const SlotSizes slots = slot_sizes(config, tier);
+    if (!made || !slots.are_several()) continue;
+    const std::uint32_t units = made->num_blocks * std::ranges::max(slots.block_units);
+    made->num_blocks = (units + slots.slab_units - 1) / slots.slab_units * slots.slab_units;
   }
   return config;
 }
@@ -355,6 +364,76 @@ TEST_F(KvGroups, WhatIsKeptUnderAFloodCanBeMatched) {
   }
 }
 
+// Prompts of a cache whose states are as large as 6 full blocks. Each has a state at its end.
+struct PromptMix {
+  std::uint64_t first_key = 0;
+  std::uint64_t prompts = 0;  // different ones
+  std::uint64_t blocks = 0;   // of each
+};
+
+// Requests prompts at random, until they have stored that many units. Returns the share of keys
+// that matches found.
+double run_mix(Cache& cache, Rig& rig, const PromptMix& mix, std::mt19937& random,
+               std::uint64_t units,
+               const std::function<Result<>(const std::vector<BlockKey>&)>& store) {
+  std::uint64_t asked = 0;
+  std::uint64_t found = 0;
+  for (std::uint64_t stored = 0; stored < units;) {
+    // Some prompts are asked for more often than others.
+    const std::uint64_t prompt = std::min(random() % mix.prompts, random() % mix.prompts);
+    const auto names = keys(mix.first_key + prompt * mix.blocks, mix.blocks);
+    const std::vector<KeyView> all = views(names);
+    GroupMatch match;
+    EXPECT_TRUE(cache.match_groups({.keys = all, .lease_ms = 0}, match));
+    asked += mix.blocks;
+    found += match.matched;
+    std::vector<BlockKey> missing;
+    for (std::uint64_t i = match.full_matched; i < mix.blocks; ++i) {
+      missing.push_back(in(names[i], 0));
+    }
+    if (match.matched < mix.blocks) missing.push_back(in(names.back(), 1));
+    EXPECT_TRUE(store(missing));
+    rig.scheduler->wait_idle();
+    // Requests that find everything count a little, so that the loop ends.
+    stored += 1 + missing.size() + (match.matched < mix.blocks ? 5 : 0);
+  }
+  return static_cast<double>(found) / static_cast<double>(asked);
+}
+
+TEST_F(KvGroups, MemoryGoesToTheGroupsThatTheNextPromptsNeed) {
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const CacheConfig config = cache_of({{}, {.kind = KvGroupKind::state, .state_layers = 24}},
+                                      {.pinned = 60}, OffloadMode::never);
+  const std::uint64_t units = config.tiers[index_of(Tier::pinned)]->num_blocks;
+  const PromptMix few_long{.first_key = 100'000, .prompts = 8, .blocks = 50};
+  const PromptMix many_short{.first_key = 1, .prompts = 60, .blocks = 2};
+  const auto hits_of = [&](bool begins_with_long) {
+    const auto cache = rig.cache(config);
+    const auto stores = [&](const std::vector<BlockKey>& blocks) {
+      for (std::size_t i = 1; i < blocks.size(); ++i) {
+        if (blocks[i].kv_group() == 0) parents.insert_or_assign(blocks[i], blocks[i - 1]);
+      }
+      return store(*cache, blocks);
+    };
+    std::mt19937 random(seed);
+    if (begins_with_long) {
+      run_mix(*cache, rig, few_long, random, 5 * units, stores);
+      EXPECT_GT(cache->stats().tiers[index_of(Tier::pinned)].kv_groups[0].blocks, units / 2);
+    }
+    run_mix(*cache, rig, many_short, random, 2 * units, stores);
+    const double hits = run_mix(*cache, rig, many_short, random, 4 * units, stores);
+    const TierStats stats = cache->stats().tiers[index_of(Tier::pinned)];
+    if (begins_with_long) {
+      EXPECT_GT(stats.slabs_moved, 0u);
+    }
+    EXPECT_TRUE(rig.manager->drop_cache("test", true));
+    return hits;
+  };
+  const double made_for_it = hits_of(false);
+  EXPECT_GE(hits_of(true), 0.9 * made_for_it);
+}
+
 TEST_F(KvGroups, EventsAndListingsNameTheGroupAndTheKeyBefore) {
   const auto cache = rig.cache(cache_of({{}, {KvGroupKind::state}}, {.pinned = 8}));
   parents = {{in(key(2), 0), in(key(1), 0)}};
@@ -552,8 +631,8 @@ TEST_F(KvGroups, ConfigurationsThatCannotBeAreRefused) {
 TEST_F(KvGroups, ATierInBytesHasAsManySlotsAsFit) {
   CacheConfig config = cache_of({{}, {KvGroupKind::state}}, {.pinned = 1});
   config.tiers[index_of(Tier::pinned)]->num_blocks = 0;
-  // The largest block has 144 bytes.
-  config.tiers[index_of(Tier::pinned)]->size_bytes = 5 * 144 + 143;
+  // A block has 128 bytes.
+  config.tiers[index_of(Tier::pinned)]->size_bytes = 5 * 128 + 127;
   const auto cache = rig.cache(config);
   EXPECT_EQ(cache->stats().tiers[index_of(Tier::pinned)].capacity_blocks, 5u);
 }

@@ -155,7 +155,7 @@ TEST(BlockStore, TakesAtMost168BytesPerBlock) {
     while (store.pool(tier).free_count() > 0) {
       const BlockKey name = key(k, 32);
       const BlockKey parent = key(k + 1'000'000, 32);  // never stored: each block makes a ghost
-      store.commit(store.take(tier, 50), {.key = name, .parent = parent.view()});
+      store.commit(store.take(tier, {.priority = 50}), {.key = name, .parent = parent.view()});
       ++k;
     }
   }
@@ -171,7 +171,7 @@ TEST(BlockStore, GhostsDoNotPileUpBehindAMovingTail) {
   for (std::uint64_t k = 1; k <= 1'000; ++k) {
     const BlockKey name = key(k);
     const BlockKey parent = key(k - 1);
-    const SlotRef at = store.take(Tier::pinned, 50);
+    const SlotRef at = store.take(Tier::pinned, {.priority = 50});
     store.commit(at, {.key = name, .parent = parent.view()});
     store.unpin(at);
     if (last) store.drop(*last, EvictionReason::request);
@@ -185,7 +185,7 @@ TEST(BlockStore, ParentsThatFormACircleCanStillBeEvicted) {
   for (std::uint64_t k = 0; k < 4; ++k) {
     const BlockKey name = key(k);
     const BlockKey parent = key((k + 1) % 4);
-    const SlotRef at = store.take(Tier::pinned, 50);
+    const SlotRef at = store.take(Tier::pinned, {.priority = 50});
     store.commit(at, {.key = name, .parent = parent.view()});
     store.unpin(at);
   }
@@ -199,10 +199,10 @@ TEST(BlockStore, ParentsThatFormACircleCanStillBeEvicted) {
 
 TEST(BlockStore, EverySlotUseHasItsOwnGeneration) {
   BlockStore store({.capacities = {0, 1, 0}});
-  const SlotRef first = store.take(Tier::pinned, 50);
+  const SlotRef first = store.take(Tier::pinned, {.priority = 50});
   EXPECT_EQ(store.handle(first).generation, 1u);
   store.unpin(first);
-  EXPECT_EQ(store.handle(store.take(Tier::pinned, 50)).generation, 2u);
+  EXPECT_EQ(store.handle(store.take(Tier::pinned, {.priority = 50})).generation, 2u);
 }
 
 TEST(LeaseTable, RemembersTheLastExpiredLeases) {

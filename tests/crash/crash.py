@@ -23,19 +23,20 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
 
 import damage  # noqa: E402
-from ledger import SHAPE, Key, Rules, Tally  # noqa: E402
+from ledger import KV_GROUPS, SHAPE, Key, Rules, Tally  # noqa: E402
 from storm import Gone, Line, Storm, verify  # noqa: E402
 from support import Folder, Server, eventually  # noqa: E402
 
 WRITERS = 4
-# One cache in which nothing is evicted, so that every promised block must exist; and one in which everything moves
-# through small tiers.
+# One cache in which nothing is evicted, so that every promised block must exist; one in which everything moves
+# through small tiers; and one whose memory goes from blocks to states and back.
 CACHES = {
     "keeps": {"tiers": {"pinned": {"num_blocks": 256}, "disk": {"num_blocks": 512}}},
     "tight": {"tiers": {"device": {"num_blocks": 8, "layout": "layer_separate"}, "pinned": {"num_blocks": 16},
                         "disk": {"num_blocks": 40}}},
+    "groups": {**KV_GROUPS, "tiers": {"pinned": {"size_bytes": 250_000}, "disk": {"size_bytes": 750_000}}},
 }
-KEYS = {"keeps": 160, "tight": 120}
+KEYS = {"keeps": 160, "tight": 120, "groups": 100}
 PLACES = ["commit.header_written", "commit.noted", "move.written", "erase.noted", "checkpoint.begun",
           "checkpoint.written", "checkpoint.ended"]
 
@@ -73,7 +74,8 @@ class Site:
         self.groups = [[] for _ in range(WRITERS)]
         for cache, count in KEYS.items():
             for number in range(count):
-                self.groups[number % WRITERS].append(Key(cache, number, keeps=cache == "keeps"))
+                kv_group = ["full", "full", "state"][number % 3] if cache == "groups" else None
+                self.groups[number % WRITERS].append(Key(cache, number, cache == "keeps", kv_group))
         self.keys = [key for group in self.groups for key in group]
         self.slot_files = [damage.slot_file(folder, cache) for cache in CACHES]
         self.failures = []
@@ -90,7 +92,7 @@ class Site:
 
     def make_caches(self):
         for name, body in CACHES.items():
-            status, answer = self.server.call("PUT", f"/v1/caches/{name}", {"layout": SHAPE, **body})
+            status, answer = self.server.call("PUT", f"/v1/caches/{name}", body if "kv_groups" in body else {"layout": SHAPE, **body})
             assert status in (200, 201), answer
 
     def kill(self, name="kills of an idle server"):

@@ -6,19 +6,25 @@ import time
 
 BLOCK_BYTES = 6144  # a page and a half, so that the rest of its slot is unused
 SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 192, "dtype_width_bytes": 2}
+# KV groups of one cache: blocks as above, and states that are four times as large and some bytes.
+STATE_BYTES = 25000
+STATE = {"num_layers": 5, "outer_dim": 1, "page_size": 1, "inner_dim": 2500, "dtype_width_bytes": 2}
+KV_GROUPS = {"block_tokens": 4, "kv_groups": [{"name": "full", "kind": "full", "layout": SHAPE},
+                                              {"name": "state", "kind": "state", "layout": STATE}]}
 ABSENT = None
 
 
-def block_of(cache, key, version):
-    return hashlib.shake_128(f"{cache}/{key}/{version}".encode()).digest(BLOCK_BYTES)
+def block_of(cache, key, version, size=BLOCK_BYTES):
+    return hashlib.shake_128(f"{cache}/{key}/{version}".encode()).digest(size)
 
 
 class Key:
     """One key of one cache. Each version has different bytes, so that bytes of an earlier version are noticed.
     Only one request changes a key at a time."""
 
-    def __init__(self, cache, number, keeps):
+    def __init__(self, cache, number, keeps, kv_group=None):
         self.cache = cache
+        self.kv_group = kv_group  # None: the cache has one group
         self.name = hashlib.sha256(f"{cache}.{number}".encode()).hexdigest()
         self.keeps = keeps  # nothing is evicted in this cache: promised blocks may not be missing
         self.version = 0  # the last version ever sent
@@ -26,7 +32,14 @@ class Key:
         self.begun_at = self.answered_at = 0.0  # times of the last request that changed it, and of its answer
 
     def bytes(self, version):
-        return block_of(self.cache, self.name, version)
+        return block_of(self.cache, self.name, version, STATE_BYTES if self.kv_group == "state" else BLOCK_BYTES)
+
+    def path(self, query=""):
+        """Of the key, under the server's root."""
+        queries = [query] if query else []
+        if self.kv_group:
+            queries.append(f"kv_group={self.kv_group}")
+        return f"/v1/caches/{self.cache}/keys/{self.name}" + ("?" + "&".join(queries) if queries else "")
 
     def begin(self, *outcomes):
         """A request was sent that may change the key to one of these versions."""

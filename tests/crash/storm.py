@@ -82,7 +82,7 @@ class Writer(threading.Thread):
             return self.get(key)
         version = key.next_version()
         key.begin(version)
-        status, data = self.line.call("PUT", self.path(key, f"/keys/{key.name}?tier={tier}"), key.bytes(version))
+        status, data = self.line.call("PUT", key.path(f"tier={tier}"), key.bytes(version))
         if status != 201:
             key.answered(ABSENT)
             return self.refused(status, data)
@@ -90,12 +90,14 @@ class Writer(threading.Thread):
         key.answered(*((version,) if tier == "disk" else (version, ABSENT)))
 
     def write_many(self, key):
-        keys = list({k.name: k for k in self.random.sample(self.keys, 4) if k.cache == key.cache and self.absent(k)}.values())
+        keys = list({k.name: k for k in self.random.sample(self.keys, 4) if (k.cache, k.kv_group) == (key.cache, key.kv_group) and self.absent(k)}.values())
         if not keys:
             return
         for each in keys:
             each.begin(each.next_version())
-        header = json.dumps({"keys": [k.name for k in keys], "tier": "disk", "parents": [None] * len(keys)}).encode()
+        group = {"kv_group": key.kv_group} if key.kv_group else {}
+        header = json.dumps({"keys": [k.name for k in keys], "tier": "disk", "parents": [None] * len(keys),
+                             **group}).encode()
         body = struct.pack("<I", len(header)) + header + b"".join(k.bytes(k.version) for k in keys)
         status, data = self.line.call("POST", self.path(key, "/write"), body)
         for each in keys:
@@ -107,11 +109,13 @@ class Writer(threading.Thread):
         """Like a frontend: allocates a slot, writes its bytes, commits its key."""
         if not self.absent(key):
             return
-        status, held = self.line.call("POST", self.path(key, "/allocate"), {"count": 1, "tier": "disk", "lease_ms": 60000})
+        count = {"counts": {key.kv_group: 1}} if key.kv_group else {"count": 1}
+        status, held = self.line.call("POST", self.path(key, "/allocate"), {**count, "tier": "disk", "lease_ms": 60000})
         if status != 200:
             return self.refused(status, held)
         handle, version = held["blocks"][0], key.next_version()
         place = f"/slots/disk/{handle['slot']}/data?generation={handle['generation']}&lease={held['lease']}"
+        place += f"&kv_group={key.kv_group}" if key.kv_group else ""
         status, data = self.line.call("PUT", self.path(key, place), key.bytes(version))
         if status // 100 == 2:
             key.begin(version)
@@ -138,7 +142,7 @@ class Writer(threading.Thread):
 
     def erase(self, key):
         key.begin(ABSENT)
-        status, data = self.line.call("DELETE", self.path(key, f"/keys/{key.name}"))
+        status, data = self.line.call("DELETE", key.path())
         if status in (204, 404):
             key.answered(ABSENT)
         else:
@@ -153,7 +157,7 @@ class Writer(threading.Thread):
             self.refused(status, data)
 
     def get(self, key):
-        status, data = self.line.call("GET", self.path(key, f"/keys/{key.name}"))
+        status, data = self.line.call("GET", key.path())
         if status == 200:
             version = key.version_of(data)
             assert version in key.may, f"an earlier life of {key.name} of {key.cache}: {version}, not {key.may}"
@@ -185,10 +189,9 @@ def verify(address, keys, rules, tally):
     """Reads every key, sets the ledger to what exists, and returns the failures."""
     line, failures = Line(address), []
     for key in keys:
-        path = f"/v1/caches/{key.cache}/keys/{key.name}"
-        status, data = line.call("GET", path)
+        status, data = line.call("GET", key.path())
         if status >= 500 and (rules.lossy or (key.cache, key.name) in rules.damaged):
-            status, data = line.call("GET", path)  # the server has dropped the unreadable copy
+            status, data = line.call("GET", key.path())  # the server has dropped the unreadable copy
         allowed = rules.allowed(key)
         tally.add("compared" if key.may != {ABSENT} else "erased, compared")
         try:

@@ -251,7 +251,7 @@ TEST(SharedTest, PeerReadNeedsTheSameNamespace) {
     const auto at = static_cast<std::size_t>(n) * part;
     EXPECT_EQ(whole.body.substr(at, block(n).size()), block(n));
     const std::string header = whole.body.substr(at + block(n).size(), 176);
-    EXPECT_THAT(header, HasSubstr(from_hex(key(n)))) << "it names the block";
+    EXPECT_THAT(header, ::testing::HasSubstr(from_hex(key(n)))) << "it names the block";
   }
   EXPECT_THAT(read("other", 1), is_problem(409, "state_conflict"));
   EXPECT_THAT(read("both", 257), is_problem(400, "out_of_range"));

@@ -75,9 +75,12 @@ BUGS = {
     "groups_are_copied_together": (MOVES, [
         ("source.tier() == first.tier() && locked->store.kv_group(source) == items.kv_group;",
          "source.tier() == first.tier();")]),
-    "windows_do_not_count": ("blockmgr/cache/cache_match_groups.cpp", [
-        ("        case KvGroupKind::window:\n          for (std::uint64_t run = first_run_of_window(group, n);",
-         "        case KvGroupKind::window:\n          for (std::uint64_t run = 1 + first_run_of_window(group, n);")]),
+    "windows_do_not_count": ("blockmgr/index/group_search.cpp", [
+        ("      case KvGroupKind::window:\n        for (std::uint64_t run = first_run_of_window(group, n);",
+         "      case KvGroupKind::window:\n        for (std::uint64_t run = 1 + first_run_of_window(group, n);")]),
+    "moved_block_loses_its_end": ("blockmgr/core/resizing.cpp", [
+        ("job.source = job.destination = &core.layout(tier, kv_group);",
+         "job.source = job.destination = &core.slots(tier);")]),
     "state_outlives_its_full_block": (STORE, [
         ("      block.parent = block.key.in(options_.full_group);\n", "      block.parent.reset();\n")]),
 }

@@ -301,7 +301,8 @@ class Run {
     for (const Tier tier : {Tier::pinned, Tier::disk}) {
       const auto& now = config_.tiers[index_of(tier)];
       if (!now || random.once_in(3)) continue;
-      change.num_blocks[index_of(tier)] = 6 + static_cast<std::uint32_t>(random.below(24));
+      change.num_blocks[index_of(tier)] =
+          units_for(config_, tier, 6 + static_cast<std::uint32_t>(random.below(24)));
     }
     if (change.num_blocks[index_of(Tier::disk)]) {
       oracle_.nothing_is_durable();

@@ -14,6 +14,9 @@
 
 namespace cairn::sim {
 
+// A tier's size for about as many blocks of several sizes: see TierConfig::num_blocks.
+std::uint32_t units_for(const CacheConfig& config, Tier tier, std::uint32_t blocks);
+
 // The settings of a run, fixed from beginning to end.
 struct Setup {
   explicit Setup(std::uint64_t seed);
@@ -70,8 +73,8 @@ class World {
   std::shared_ptr<Cache> cache_;
   std::unique_ptr<Clients> clients_;
   CacheStats before_ = {};  // the last check_evictions()
-  // The blocks that were not held then, and the generations of their slots.
-  using Unheld = std::map<KeyNumber, std::uint64_t>;
+  // The blocks that were not held then, and their slots.
+  using Unheld = std::map<KeyNumber, BlockHandle>;
   Unheld unheld(Tier tier) const;
   std::array<Unheld, kNumTiers> unheld_before_;
 };

@@ -94,11 +94,11 @@ class MemoryPeers final : public BlockPeers {
     const auto pieces = server.rig->await<std::span<const iovec>>(
         [&](auto done) { reader->fetch(std::move(done)); });
     if (!pieces) return {};
-    const RemoteHeader header =
-        write_remote_header(fingerprint_of(config.shape), {.key = key,
-                                                           .parent = server.cache->parent(key),
-                                                           .size_bytes = reader->size_bytes(),
-                                                           .checksum = checksum_of(*pieces)});
+    const RemoteHeader header = write_remote_header(fingerprint_of(config, key.kv_group()),
+                                                    {.key = key,
+                                                     .parent = server.cache->parent(key),
+                                                     .size_bytes = reader->size_bytes(),
+                                                     .checksum = checksum_of(*pieces)});
     Bytes answer(reader->size_bytes() + header.size());
     std::byte* to = answer.data();
     for (const iovec& piece : *pieces) {

@@ -96,8 +96,9 @@ Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
     for (std::size_t n = 0; n < batch.size(); ++n) {
       const PieceLocation at = tier.layout.geometry().locate({.block = batch[n].slot});
       const RegionView& file = tier.layout.regions()[at.region];
+      const std::uint64_t claimed = std::min(batch[n].data_bytes, block_bytes);
       const DiskRun run{memory->data() + n * size_bytes, file.file_offset_bytes() + at.offset_bytes,
-                        size_bytes};
+                        checked_align_up(claimed, kSlotHeaderBytes).value()};
       calls.push_back({DiskCall::Kind::read, file.fd(), {run}});
     }
     const auto read = tier.disk.run_all(std::move(calls));

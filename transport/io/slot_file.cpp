@@ -178,11 +178,12 @@ class MadeFiles {
   std::vector<fs::path> paths_;
 };
 
-SlotSpacing spacing_over(std::size_t files) {
+SlotSpacing spacing_over(std::size_t files, std::uint32_t run) {
   return {.first_bytes = kSlotFileLabelBytes,
           .header_bytes = kSlotHeaderBytes,
           .alignment = kSlotAlignment,
-          .files = static_cast<std::uint32_t>(files)};
+          .files = static_cast<std::uint32_t>(files),
+          .run = run};
 }
 
 // Replaces all files by empty ones. Fails if a file is in use.
@@ -222,7 +223,7 @@ Result<> relabel(const std::vector<fs::path>& paths, const BlockLayout& layout,
 Result<BlockLayout> resize_slot_file(const BlockLayout& layout, std::uint32_t num_slots) {
   LayoutConfig shape = layout.config();
   shape.num_blocks = num_slots;
-  const SlotSpacing spacing = spacing_over(layout.regions().size());
+  const SlotSpacing spacing = spacing_over(layout.regions().size(), layout.geometry().slot_run());
   CAIRN_TRY(validate(shape));
   CAIRN_TRY(check_slots(shape, spacing));
   const std::uint64_t size_bytes = Geometry::in_slots(shape, spacing).region_bytes();
@@ -266,7 +267,7 @@ bool remove_unfinished_file(const fs::path& path) {
 }
 
 Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
-  const SlotSpacing spacing = spacing_over(options.paths.size());
+  const SlotSpacing spacing = spacing_over(options.paths.size(), options.run);
   CAIRN_TRY(validate(options.shape));
   CAIRN_TRY(check_slots(options.shape, spacing));
   const std::uint64_t size_bytes = Geometry::in_slots(options.shape, spacing).region_bytes();

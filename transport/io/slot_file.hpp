@@ -18,6 +18,7 @@ struct SlotFileOptions {
   std::vector<std::filesystem::path> paths;  // at least one; slots are distributed round-robin
   std::string owner;                         // the cache's name, at most 64 bytes
   LayoutConfig shape;                        // num_blocks: slots in all files
+  std::uint32_t run = 1;                     // see SlotSpacing
   std::uint64_t shapes_hash = 0;             // see SlotFileLabel
   bool replace_other_shape = false;
   bool direct = true;  // bypasses the page cache if the file system can

@@ -114,10 +114,12 @@ def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = Non
 
 
 class Reach(NamedTuple):
-    """How far a match reaches, in keys: with all KV groups, and with the full groups alone."""
+    """How far a match reaches, in keys: with all KV groups, with the full groups alone, and beyond `matched` with
+    what a shared tier has."""
 
     matched: int
     full_matched: int
+    shared_matched: int | None = None
 
 
 def read_group_match(
@@ -152,7 +154,15 @@ def read_group_match(
         return MatchedBlock(tier, slot, generation, key_bytes(keys[places[at]]), kv_group=name)
 
     blocks = PackedBlocks(records, make)
-    return Match(reach.matched, lease, expires_at_ms, blocks, memory_id=memory_id, full_matched=reach.full_matched)
+    return Match(
+        reach.matched,
+        lease,
+        expires_at_ms,
+        blocks,
+        shared_matched=reach.shared_matched,
+        memory_id=memory_id,
+        full_matched=reach.full_matched,
+    )
 
 
 def _places(group: KvGroup | None, count: int, matched: int, block_tokens: int) -> list[int]:

@@ -32,7 +32,7 @@ LEAST_RENEWAL_S = 5.0
 
 PACKED = ("Accept", "application/octet-stream")
 # Headers of a packed match in a cache with KV groups, and of one with `have`.
-MATCHED, FULL_MATCHED = "cairn-matched", "cairn-full-matched"
+MATCHED, FULL_MATCHED, SHARED_MATCHED = "cairn-matched", "cairn-full-matched", "cairn-shared-matched"
 
 # By the memory_id of their answers, which no other cache ever has: caches whose packed matches name KV groups.
 _known_caches: dict[str, CacheInfo] = {}
@@ -260,7 +260,12 @@ def _group_match(
     call that asks for them; if that fails, the lease of the match ends with its time. If the answer does not
     determine the blocks' keys, returns calls that release the lease and match again `in_json`."""
     memory_id = response.memory_id
-    reach = packed.Reach(parts.number_in(response, MATCHED), parts.number_in(response, FULL_MATCHED))
+    has_shared = SHARED_MATCHED in response.headers
+    reach = packed.Reach(
+        parts.number_in(response, MATCHED),
+        parts.number_in(response, FULL_MATCHED),
+        parts.number_in(response, SHARED_MATCHED) if has_shared else None,
+    )
 
     def with_groups(info: CacheInfo) -> Match | Call[Match]:
         match = packed.read_group_match(response.body, keys, reach, info, memory_id)

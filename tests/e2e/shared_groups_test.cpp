@@ -1,0 +1,193 @@
+// Servers that share the blocks of several KV groups through the test's own Redis.
+#include <cstdint>
+
+#include "tests/e2e/shared_server.hpp"
+
+namespace cairn::e2e {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr int kBlockTokens = 4;
+
+json layout(int layers, int outer, int page, int inner) {
+  return {{"num_layers", layers},
+          {"outer_dim", outer},
+          {"page_size", page},
+          {"inner_dim", inner},
+          {"dtype_width_bytes", 2}};
+}
+
+const json kFull = {{"name", "full"}, {"kind", "full"}, {"layout", layout(3, 2, kBlockTokens, 8)}};
+// Two blocks before the next token.
+const json kWindow = {{"name", "swa"},
+                      {"kind", "window"},
+                      {"window_tokens", 2 * kBlockTokens + 1},
+                      {"layout", layout(5, 2, kBlockTokens, 8)}};
+const json kState = {{"name", "state"}, {"kind", "state"}, {"layout", layout(2, 1, 1, 32)}};
+
+json body_of(const json& groups) {
+  return {{"block_tokens", kBlockTokens},
+          {"kv_groups", groups},
+          {"tiers", {{"pinned", {{"size_bytes", 1 << 20}}}}},
+          {"shared", {{"namespace", "both"}}}};
+}
+
+std::string data_of(int n, const std::string& group) {
+  const std::size_t size = group == "state"
+                               ? 2 * 32 * 2
+                               : std::size_t{group == "full" ? 3u : 5u} * 2 * kBlockTokens * 8 * 2;
+  std::string data(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) {
+    data[i] = static_cast<char>(n * 31 + static_cast<int>(i) * 7 + group.front());
+  }
+  return data;
+}
+
+std::string kv_group(const std::string& group) { return "?kv_group=" + group; }
+
+void put(SharedHost& host, const TestCache& cache, int n, const std::string& group) {
+  std::string target = cache.key_path(n, kv_group(group));
+  if (n > 1) target += "&parent=" + key(n - 1);
+  ASSERT_EQ(host.rest.put_bytes(target, data_of(n, group)).status, 201u);
+}
+
+// Stores keys 1 to 6, and the window and the state that end at key 6.
+void store_prompt(SharedHost& host, const TestCache& cache) {
+  for (int n = 1; n <= 6; ++n) put(host, cache, n, "full");
+  for (int n = 5; n <= 6; ++n) put(host, cache, n, "swa");
+  put(host, cache, 6, "state");
+}
+
+std::vector<std::string> listed(const json& answer) {
+  std::vector<std::string> blocks;
+  for (const json& block : answer.at("blocks")) {
+    for (int n = 1; n <= 9; ++n) {
+      if (block.at("key") == key(n)) {
+        blocks.push_back(block.at("kv_group").get<std::string>() + std::to_string(n));
+      }
+    }
+  }
+  return blocks;
+}
+
+struct Hosts {
+  explicit Hosts(const json& groups_there = {kFull, kWindow, kState})
+      : here(made(one, {kFull, kWindow, kState})), there(made(other, groups_there)) {}
+  static TestCache made(SharedHost& host, const json& groups) {
+    host.wait_until_ready();
+    return TestCache::made_of(host.rest, body_of(groups));
+  }
+  json match(const json& asked) { return other.rest.post(there.path("/match"), asked).document(); }
+
+  RedisProcess redis;
+  SharedHost one{redis};
+  SharedHost other{redis};
+  TestCache here;
+  TestCache there;
+};
+
+TEST(SharedGroups, AMatchFetchesWhatEachGroupNeeds) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  const json found = hosts.match({{"keys", keys(1, 8)}, {"wait_ms", 30'000}});
+  EXPECT_EQ(found.at("matched"), 6) << found;
+  EXPECT_EQ(found.at("shared_matched"), 0);
+  EXPECT_THAT(listed(found), ElementsAre("full1", "full2", "full3", "full4", "full5", "full6",
+                                         "swa5", "swa6", "state6"));
+  for (const std::string block : {"full1", "full6", "swa5", "swa6", "state6"}) {
+    const std::string group = block.substr(0, block.size() - 1);
+    const int n = block.back() - '0';
+    EXPECT_EQ(hosts.other.rest.get(hosts.there.key_path(n, kv_group(group))).body,
+              data_of(n, group))
+        << block;
+  }
+  EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 9);
+  EXPECT_EQ(hosts.there.metric("cairn_match_blocks_total", "result=\"shared\""), 6);
+}
+
+TEST(SharedGroups, AnUnwaitedMatchReportsTheKeysAndTheTransfer) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  const json asked = hosts.match({{"keys", keys(1, 8)}, {"lease_ms", 0}, {"shared", false}});
+  EXPECT_EQ(asked.at("shared_matched"), 0);
+  const json found = hosts.match({{"keys", keys(1, 8)}, {"lease_ms", 0}});
+  EXPECT_EQ(found.at("matched"), 0);
+  EXPECT_EQ(found.at("shared_matched"), 6);
+  EXPECT_TRUE(
+      hosts.other.rest
+          .get("/v1/transfers/" + found.at("transfer").get<std::string>() + "?wait_ms=30000")
+          .ok());
+  EXPECT_EQ(hosts.match({{"keys", keys(1, 8)}, {"lease_ms", 0}}).at("matched"), 6);
+}
+
+TEST(SharedGroups, ALocalPrefixIsContinuedFromTheStore) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  // The full blocks of a shorter prompt are here, with the state at its end.
+  for (int n = 1; n <= 3; ++n) put(hosts.other, hosts.there, n, "full");
+  for (int n = 2; n <= 3; ++n) put(hosts.other, hosts.there, n, "swa");
+  put(hosts.other, hosts.there, 3, "state");
+  EXPECT_EQ(hosts.match({{"keys", keys(1, 8)}, {"shared", false}}).at("matched"), 3);
+  const json found = hosts.match({{"keys", keys(1, 8)}, {"wait_ms", 30'000}});
+  EXPECT_EQ(found.at("matched"), 6) << found;
+  EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 3 + 2 + 1);
+}
+
+TEST(SharedGroups, TheCallersOwnBlocksAreNotFetched) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  const json found = hosts.match({{"keys", keys(1, 8)}, {"have", 4}, {"wait_ms", 30'000}});
+  EXPECT_EQ(found.at("matched"), 6) << found;
+  EXPECT_THAT(listed(found), ElementsAre("full5", "full6", "swa5", "swa6", "state6"));
+  EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 5);
+}
+
+TEST(SharedGroups, WithoutItsStateAPrefixIsNotFetched) {
+  Hosts hosts;
+  for (int n = 1; n <= 6; ++n) put(hosts.one, hosts.here, n, "full");
+  for (int n = 5; n <= 6; ++n) put(hosts.one, hosts.here, n, "swa");
+  wait_for_values(hosts.redis, 8);
+  const json found = hosts.match({{"keys", keys(1, 8)}, {"wait_ms", 30'000}});
+  EXPECT_EQ(found.at("matched"), 0);
+  EXPECT_EQ(found.at("shared_matched"), 0);
+  EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 0);
+}
+
+TEST(SharedGroups, GroupsInAnotherOrderAreFound) {
+  Hosts hosts({kState, kWindow, kFull});
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  const json found = hosts.match({{"keys", keys(1, 8)}, {"wait_ms", 30'000}});
+  EXPECT_EQ(found.at("matched"), 6) << found;
+  EXPECT_EQ(hosts.other.rest.get(hosts.there.key_path(6, kv_group("state"))).body,
+            data_of(6, "state"));
+}
+
+// A window of the same shape, but of another length, is another model's.
+TEST(SharedGroups, AnotherModelsBlocksAreNotFound) {
+  json window = kWindow;
+  window["window_tokens"] = kBlockTokens + 1;
+  Hosts hosts({kFull, window, kState});
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  const json found = hosts.match({{"keys", keys(1, 8)}, {"wait_ms", 30'000}});
+  EXPECT_EQ(found.at("matched"), 0);
+  EXPECT_EQ(found.at("shared_matched"), 0);
+}
+
+TEST(SharedGroups, PlacementWithHoldersIsRefused) {
+  const RedisProcess redis;
+  SharedHost host(redis);
+  json body = body_of({kFull, kState});
+  body["shared"]["placement"] = "holders";
+  const Reply refused = host.rest.put("/v1/caches/a", body);
+  EXPECT_EQ(refused.status, 422u) << refused.body;
+}
+
+}  // namespace
+}  // namespace cairn::e2e
