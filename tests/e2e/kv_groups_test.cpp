@@ -264,6 +264,42 @@ TEST_F(KvGroupsTest, ATierChangesItsSizeInBytes) {
   for (int n = 1; n <= 6; ++n) EXPECT_EQ(rest_.get(key_path(n, "full")).body, data_of(n, "full"));
 }
 
+// Blocks have three sizes.
+class SmallTierOfGroups : public KvGroupsTest {
+ protected:
+  SmallTierOfGroups() : KvGroupsTest(unpadded()) {}
+  static json unpadded() {
+    json made = body({{"pinned", {{"size_bytes", 1 << 14}}}});
+    for (json& group : made["kv_groups"]) group["layout"]["alignment"] = 64;
+    return made;
+  }
+};
+
+TEST_F(SmallTierOfGroups, MemoryGoesFromOneGroupToAnother) {
+  const std::string moved = R"(tier="pinned")";
+  const auto store = [this](int n, const std::string& group) {
+    EXPECT_EQ(rest_.put_bytes(key_path(n, group), data_of(n, group)).status, 201u);
+  };
+  for (int n = 1; n <= 60; ++n) store(n, "full");
+  EXPECT_EQ(cache_.metric("cairn_kv_group_slabs_moved_total", moved), 0);
+  for (int n = 101; n <= 180; ++n) {
+    store(n, "full");
+    store(n, "state");
+  }
+  EXPECT_GT(cache_.metric("cairn_kv_group_slabs_moved_total", moved), 0);
+  const json status = rest_.get(cache_.path()).document();
+  const json& groups = status.at("tiers").at("pinned").at("kv_groups");
+  EXPECT_GT(groups.at("state").at("blocks"), 15);
+  for (int n = 1; n <= 180; ++n) {
+    for (const std::string group : {"full", "state"}) {
+      const Reply read = rest_.get(key_path(n, group));
+      if (read.status == 200) {
+        EXPECT_EQ(read.body, data_of(n, group));
+      }
+    }
+  }
+}
+
 TEST_F(KvGroupsTest, ALeasedGroupKeepsAllBlocksOfItsKey) {
   store_prompt();
   const json found = match({{"keys", keys(1, 6)}, {"have", 6}});

@@ -89,6 +89,7 @@ NO_PART = {
     "tests/e2e": {
         "bad_json_test.cpp": "requests that are refused, as in bad_request_test.cpp",
         "mutation_test.cpp": "requests that are refused, as in bad_request_test.cpp",
+        "shared_groups_test.cpp": "the shared store with KV groups, as in shared_test.cpp",
         "keys_test.cpp": "one way of several to the life of a block",
         "options_test.cpp": "fields that all ways to store a block have",
         "service_test.cpp": "what a server reports about all its parts",
