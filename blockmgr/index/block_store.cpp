@@ -421,11 +421,10 @@ void BlockStore::note_disk_slot(SlotNumber slot) const {
 
 std::optional<BlockKey> BlockStore::key_before(EntryNumber number) const {
   const Entry& entry = index_[number];
-  EntryNumber before = entry.parent;
-  // The parent may be the full block of the same key: see set_parent().
-  if (before != kNoEntry && index_[before].kv_group_bits != entry.kv_group_bits) {
-    before = index_[before].parent;
-  }
+  if (entry.parent == kNoEntry) return std::nullopt;
+  if (index_[entry.parent].kv_group_bits == entry.kv_group_bits) return index_.key(entry.parent);
+  // The parent is the full block of the same key: see set_parent().
+  const EntryNumber before = index_[entry.parent].parent;
   if (before == kNoEntry) return std::nullopt;
   return BlockKey(index_.key(before).view().in(entry.kv_group()));
 }

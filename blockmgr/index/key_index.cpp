@@ -46,14 +46,15 @@ std::uint32_t KeyIndex::tag(KeyView key) const {
   return static_cast<std::uint32_t>(hash_bytes(key.bytes(), options_.hash_seed + key.kv_group));
 }
 
-bool KeyIndex::holds(EntryNumber number, KeyView key) const {
+// Inline, because each look-up calls it.
+inline bool KeyIndex::holds(EntryNumber number, KeyView key) const {
   const Entry& entry = entries_[number];
-  // One branch for both.
-  const unsigned differs =
-      (entry.key_size ^ unsigned{key.size}) | (entry.kv_group_bits ^ unsigned{key.kv_group});
-  if (differs != 0) return false;
-  const auto head = static_cast<std::uint8_t>(std::min<std::size_t>(key.size, Entry::kHeadBytes));
-  if (!(KeyView{entry.key_head.data(), head} == KeyView{key.data, head})) return false;
+  // One comparison for both: a KeyView has them side by side.
+  const unsigned stored = entry.key_size | unsigned{entry.kv_group_bits} << 8;
+  const unsigned asked = key.size | unsigned{key.kv_group} << 8;
+  if (stored != asked) return false;
+  const std::size_t head = std::min<std::size_t>(key.size, Entry::kHeadBytes);
+  if (std::memcmp(entry.key_head.data(), key.data, head) != 0) return false;
   return key.size == head ||
          std::memcmp(details_[number].rare->key_tail.data(), key.data + head, key.size - head) == 0;
 }

@@ -23,7 +23,6 @@ class SlabMap {
   // REQUIRES: sizes.are_several(); `units` is a multiple of sizes.slab_units.
   SlabMap(SlotSizes sizes, std::uint32_t units);
 
-  std::size_t num_groups() const { return size_of_group_.size(); }
   std::uint32_t units_of(KvGroupNumber group) const { return sizes_.units_of(group); }
   std::uint32_t slab_units() const { return sizes_.slab_units; }
   // The free units: of whole slabs, and of slots in slabs that have other blocks.

@@ -27,7 +27,9 @@ SlotPool::SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, const S
 std::uint32_t SlotPool::count(SlotState state) const {
   if (state == SlotState::free) return free_count();
   std::uint32_t slots = 0;
-  for (const Counts& counts : counts_) slots += counts[static_cast<std::size_t>(state)];
+  for (std::size_t group = 0; group < groups_; ++group) {
+    slots += counts_[group][static_cast<std::size_t>(state)];
+  }
   return slots;
 }
 
@@ -35,7 +37,7 @@ std::uint32_t SlotPool::evictable_count() const {
   constexpr auto kEvictable = static_cast<std::size_t>(SlotState::evictable);
   if (!slabs_) return count(SlotState::evictable);
   std::uint32_t units = 0;
-  for (std::size_t group = 0; group < slabs_->num_groups(); ++group) {
+  for (std::size_t group = 0; group < groups_; ++group) {
     units += counts_[group][kEvictable] * slabs_->units_of(static_cast<KvGroupNumber>(group));
   }
   return units;
@@ -44,7 +46,7 @@ std::uint32_t SlotPool::evictable_count() const {
 std::uint32_t SlotPool::leased_units() const {
   if (!slabs_) return leased_count();
   std::uint32_t units = 0;
-  for (std::size_t group = 0; group < slabs_->num_groups(); ++group) {
+  for (std::size_t group = 0; group < groups_; ++group) {
     units += leased_[group] * slabs_->units_of(static_cast<KvGroupNumber>(group));
   }
   return units;
@@ -137,6 +139,7 @@ void SlotPool::begin_life(SlotNumber slot, KvGroupNumber group) {
   SlotRecord& record = records_[slot];
   record.life = SlotLife::allocated;
   record.kv_group = group & (kMaxKvGroups - 1);
+  groups_ = std::max(groups_, std::size_t{group} + 1);
   record.owner = kNoOwner;
   record.pins = 1;
   ++counter(record);

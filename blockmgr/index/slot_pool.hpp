@@ -240,6 +240,7 @@ class SlotPool {
   // By KV group. Those of free slots stay 0.
   std::array<Counts, kMaxKvGroups> counts_{};
   std::array<std::uint32_t, kMaxKvGroups> leased_{};  // slots
+  std::size_t groups_ = 1;                            // all blocks were of groups below this
   std::uint32_t limit_ = 0;
   std::uint32_t beyond_count_ = 0;
   std::uint32_t max_used_ = 0;  // peak in use
