@@ -13,6 +13,8 @@
 #include "replay/console.hpp"
 #include "replay/driver.hpp"
 #include "replay/generator.hpp"
+#include "replay/group_simulation.hpp"
+#include "replay/kv_model.hpp"
 #include "replay/options.hpp"
 #include "replay/oracle.hpp"
 #include "replay/report.hpp"
@@ -112,8 +114,19 @@ int run(std::span<const char* const> arguments) {
     std::cerr << "cairn-replay: " << workload.error().detail << "\n";
     return kBadArguments;
   }
+  if (chosen.kv_model) {
+    workload = with_finer_keys(std::move(*workload), {.block_tokens = chosen.block_tokens,
+                                                      .key_tokens = chosen.kv_model->block_tokens});
+    if (!workload) {
+      std::cerr << "cairn-replay: " << workload.error().detail << "\n";
+      return kBadArguments;
+    }
+  }
   if (chosen.simulation) {
-    auto outcome = simulate(*chosen.simulation, **workload, chosen.limit, chosen.hints);
+    auto outcome = chosen.kv_model
+                       ? simulate_groups(*chosen.simulation, *chosen.kv_model, **workload,
+                                         chosen.limit, chosen.hints)
+                       : simulate(*chosen.simulation, **workload, chosen.limit, chosen.hints);
     if (!outcome) {
       std::cerr << "cairn-replay: " << outcome.error().detail << "\n";
       return kFailed;

@@ -19,6 +19,9 @@ constexpr std::uint32_t kMaxConnections = 1024;  // each is a thread
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30U;
 constexpr std::size_t kMaxCapacities = 64;              // rows of a table for people
 constexpr std::uint64_t kMaxCapacityBlocks = 1U << 28;  // 8 GiB of state about blocks
+// No model of a cache with KV groups says yet when such a cache should follow LRU.
+constexpr const char* kDefaultPolicies = "lru,class_hazard,adaptive";
+constexpr const char* kDefaultGroupPolicies = "lru,class_hazard";
 
 Error refused(std::string_view option, std::string_view value, std::string_view rule) {
   return {
@@ -33,9 +36,10 @@ struct Texts {
   std::string mode = "slots";
   std::string read_via = "read";
   std::string capacity = "1000,3000,10000,30000";
-  std::string policy = "lru,class_hazard,adaptive";
+  std::string policy;  // empty: the default
   std::string hints;
   std::string columns;
+  std::string kv_groups;
 };
 
 // Options of a run without a server, which are not used with one.
@@ -134,13 +138,19 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
       "no server: print hit rates by capacity and order of eviction, and the best possible");
   add("capacity", po::value(&texts.capacity)->default_value(texts.capacity),
       "with --simulate: cache sizes in blocks");
-  add("policy", po::value(&texts.policy)->default_value(texts.policy),
-      "with --simulate: orders of eviction; adaptive is class_hazard as the server uses it, which "
-      "follows lru while that does better");
+  add("policy", po::value(&texts.policy)->value_name("P,P"),
+      "with --simulate: orders of eviction, of lru, class_hazard and adaptive; default: all. "
+      "adaptive is class_hazard as the server uses it, which follows lru while that does better; "
+      "not with --kv-groups");
   add("hints", po::value(&texts.hints)->value_name("KIND=SHARE[,right=SHARE]"),
       "hints from reading ahead in the trace: ended=0.5 (never, for half of the ended "
       "conversations) or when=1 (how soon each conversation resumes); right=0.8: a fifth of the "
       "hints are wrong");
+  add("kv-groups", po::value(&texts.kv_groups)->value_name("MODEL"),
+      "a model whose layers do not all remember the same: gemma (5 of 6 layers have a window of "
+      "1,024 tokens), state (3 of 4 layers have a state as large as 6 blocks of the other), or a "
+      "JSON file with block_tokens and kv_groups as in a cache's body. --capacity then counts "
+      "blocks of all layers as if each had full attention");
   add("picture", po::value(&simulated.options.picture)->value_name("FILE"),
       "with --simulate: draw the table as an SVG");
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -220,10 +230,15 @@ Result<SimulationOptions> simulation_of(const Texts& texts, SimulationOptions op
                    "it must be 1 to " + std::to_string(kMaxCapacities) + " numbers");
   }
   options.policies.clear();
-  for (const std::string& word : words_of(texts.policy)) {
+  const bool has_groups = !texts.kv_groups.empty();
+  const std::string defaults = has_groups ? kDefaultGroupPolicies : kDefaultPolicies;
+  for (const std::string& word : words_of(texts.policy.empty() ? defaults : texts.policy)) {
     const auto kind = eviction_kind_from(word);
     if (!kind && word != kAdaptive.name()) {
       return refused("policy", word, "it must be lru, class_hazard or adaptive");
+    }
+    if (!kind && has_groups) {
+      return refused("policy", word, "with --kv-groups it must be lru or class_hazard");
     }
     options.policies.push_back(kind ? SimulatedOrder{*kind} : kAdaptive);
   }
@@ -331,6 +346,11 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
     options.simulation->block_tokens = options.block_tokens;
   }
   CAIRN_TRY(take_texts(texts, options));
+  if (!texts.kv_groups.empty()) {
+    auto model = kv_model_from(texts.kv_groups, options.block_tokens);
+    if (!model) return std::move(model).error();
+    options.kv_model = std::move(*model);
+  }
   auto token = bearer_token(options.token, "--token");
   if (!token) return std::move(token).error();
   options.token = std::move(*token);

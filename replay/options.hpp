@@ -13,6 +13,7 @@
 #include "client/endpoint.hpp"
 #include "client/tls.hpp"
 #include "replay/generator.hpp"
+#include "replay/kv_model.hpp"
 #include "replay/table_reader.hpp"
 
 namespace cairn::replay {
@@ -81,6 +82,7 @@ struct ReplayOptions {
   std::string trace;                    // empty: `generator` makes the requests
   std::optional<TableColumns> columns;  // set: the trace is a table; nullopt: it is JSON lines
   std::uint64_t block_tokens = 512;     // tokens per block of the trace
+  std::optional<KvModel> kv_model;      // set: caches have its KV groups
   GeneratorConfig generator;
   std::uint32_t connections = 4;
   std::uint64_t limit = 0;  // requests; 0: all of them

@@ -13,62 +13,6 @@
 namespace cairn::replay {
 namespace {
 
-// All requests of a workload, in memory: 8 bytes per block.
-class Requests {
- public:
-  static Result<Requests> from(Workload& workload, std::uint64_t limit,
-                               std::uint64_t block_tokens) {
-    Requests all;
-    std::vector<std::size_t> ends;
-    while (limit == 0 || all.requests_.size() < limit) {
-      auto request = workload.next();
-      if (!request) return std::move(request).error();
-      if (!request->has_value()) break;
-      const PromptRequest& prompt = **request;
-      std::optional<std::uint32_t> full_blocks;
-      if (prompt.input_tokens > 0) {
-        full_blocks = static_cast<std::uint32_t>(prompt.input_tokens / block_tokens);
-      }
-      for (const std::uint64_t id : prompt.hash_ids) all.blocks_.push_back(mix(id + kGolden));
-      ends.push_back(all.blocks_.size());
-      all.requests_.push_back(
-          {.unix_ms = static_cast<std::int64_t>(prompt.timestamp_ms),
-           .end = {.output_tokens = static_cast<std::uint32_t>(
-                       std::min<std::uint64_t>(prompt.output_tokens, ~std::uint32_t{0})),
-                   .full_blocks = full_blocks}});
-    }
-    std::size_t first = 0;
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      all.requests_[i].blocks = std::span(all.blocks_).subspan(first, ends[i] - first);
-      first = ends[i];
-    }
-    return all;
-  }
-  // From reading ahead.
-  void give_hints(const HintOptions& hints);
-  std::span<const ShadowRequest> requests() const { return requests_; }
-  std::uint64_t blocks() const { return blocks_.size(); }
-  std::uint64_t different() const {
-    return std::unordered_set<std::uint64_t>(blocks_.begin(), blocks_.end()).size();
-  }
-
- private:
-  std::vector<std::uint64_t> blocks_;
-  std::vector<ShadowRequest> requests_;
-};
-
-void Requests::give_hints(const HintOptions& hints) {
-  Oracle oracle(hints);
-  for (std::size_t i = requests_.size(); i-- > 0;) {
-    ShadowRequest& request = requests_[i];
-    const ReuseHint hint = oracle.says_of({.number = i,
-                                           .blocks = request.blocks,
-                                           .full_blocks = request.end.full_blocks.value_or(0),
-                                           .unix_ms = request.unix_ms});
-    request.end.next_use = hint.next_use();
-  }
-}
-
 constexpr std::uint64_t kTicket = 1;  // of the current request
 
 std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOrder& order,
@@ -92,6 +36,51 @@ std::uint64_t hits_of(std::span<const ShadowRequest> requests, const SimulatedOr
 }
 
 }  // namespace
+
+Result<ReadRequests> ReadRequests::from(Workload& workload, std::uint64_t limit,
+                                        std::uint64_t block_tokens) {
+  ReadRequests all;
+  std::vector<std::size_t> ends;
+  while (limit == 0 || all.requests_.size() < limit) {
+    auto request = workload.next();
+    if (!request) return std::move(request).error();
+    if (!request->has_value()) break;
+    const PromptRequest& prompt = **request;
+    std::optional<std::uint32_t> full_blocks;
+    if (prompt.input_tokens > 0) {
+      full_blocks = static_cast<std::uint32_t>(prompt.input_tokens / block_tokens);
+    }
+    for (const std::uint64_t id : prompt.hash_ids) all.blocks_.push_back(mix(id + kGolden));
+    ends.push_back(all.blocks_.size());
+    all.requests_.push_back(
+        {.unix_ms = static_cast<std::int64_t>(prompt.timestamp_ms),
+         .end = {.output_tokens = static_cast<std::uint32_t>(
+                     std::min<std::uint64_t>(prompt.output_tokens, ~std::uint32_t{0})),
+                 .full_blocks = full_blocks}});
+  }
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    all.requests_[i].blocks = std::span(all.blocks_).subspan(first, ends[i] - first);
+    first = ends[i];
+  }
+  return all;
+}
+
+void ReadRequests::give_hints(const HintOptions& hints) {
+  Oracle oracle(hints);
+  for (std::size_t i = requests_.size(); i-- > 0;) {
+    ShadowRequest& request = requests_[i];
+    const ReuseHint hint = oracle.says_of({.number = i,
+                                           .blocks = request.blocks,
+                                           .full_blocks = request.end.full_blocks.value_or(0),
+                                           .unix_ms = request.unix_ms});
+    request.end.next_use = hint.next_use();
+  }
+}
+
+std::uint64_t ReadRequests::different() const {
+  return std::unordered_set<std::uint64_t>(blocks_.begin(), blocks_.end()).size();
+}
 
 ShadowCaches::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks) {
   return {.eviction = eviction,
@@ -119,7 +108,7 @@ void report_ended(CapacityCurve& curve, const ShadowCaches& cache, const ShadowR
 
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
                                    std::uint64_t limit, const HintOptions& hints) {
-  auto read = Requests::from(workload, limit, options.block_tokens);
+  auto read = ReadRequests::from(workload, limit, options.block_tokens);
   if (!read) return std::move(read).error();
   read->give_hints(hints);
   SimulationOutcome outcome{.requests = read->requests().size(),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,36 @@ struct SimulationOutcome {
     std::string name;
     std::vector<double> hit_rates = {};  // 0 to 1, by capacity
   };
-  std::vector<Row> rows = {};  // the policies in the requested order, then the optimum
+  std::vector<Row> rows = {};  // the policies in the requested order, then what to compare with
+  struct KvGroups {
+    std::string model;
+    std::vector<std::string> names = {};
+    std::uint64_t block_bytes = 0;  // of the capacities: all layers as if each were full
+  };
+  std::optional<KvGroups> kv_groups = {};  // set: with the KV groups of a model
 };
 
 // Runs the workload through a cache of each size and order of eviction, in memory: see
 // ShadowCaches. `limit` requests at most; 0: all. `hints`: the hints of the requests' users.
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
                                    std::uint64_t limit, const HintOptions& hints = {});
+
+// All requests of a workload, in memory: 8 bytes per block.
+class ReadRequests {
+ public:
+  // Requests of blocks of `block_tokens` tokens. `limit` at most; 0: all.
+  static Result<ReadRequests> from(Workload& workload, std::uint64_t limit,
+                                   std::uint64_t block_tokens);
+  // Gives each request the hint of its user, from reading ahead.
+  void give_hints(const HintOptions& hints);
+  std::span<const ShadowRequest> requests() const { return requests_; }
+  std::uint64_t blocks() const { return blocks_.size(); }
+  std::uint64_t different() const;
+
+ private:
+  std::vector<std::uint64_t> blocks_;
+  std::vector<ShadowRequest> requests_;
+};
 
 // A cache that remembers as many evicted blocks as a server does, 13 bytes each.
 ShadowCaches::Options shadow_of(EvictionKind eviction, std::uint32_t capacity_blocks);

@@ -17,8 +17,8 @@ constexpr double kRight = 120;  // for the names of the lines
 constexpr double kTop = 24;
 constexpr double kBottom = 48;
 // Distinguishable in grey too (Okabe and Ito, 2008).
-constexpr std::array<const char*, 5> kColours = {"#000000", "#0072b2", "#d55e00", "#009e73",
-                                                 "#cc79a7"};
+constexpr std::array<const char*, 6> kColours = {"#000000", "#0072b2", "#d55e00",
+                                                 "#009e73", "#cc79a7", "#e69f00"};
 
 // The positions of capacities and rates in the picture.
 class Axes {
@@ -83,8 +83,14 @@ void draw_line(std::ostream& out, const SimulationOutcome& outcome, std::size_t 
 void print_table(std::ostream& out, const SimulationOutcome& outcome) {
   out << outcome.requests << " requests, " << outcome.blocks << " blocks asked for, "
       << outcome.different << " different; hit rates in %, " << std::fixed << std::setprecision(1)
-      << outcome.blocks_per_s / 1e6 << " million blocks/s\n\n"
-      << std::left << std::setw(16) << "capacity" << std::right;
+      << outcome.blocks_per_s / 1e6 << " million blocks/s\n";
+  if (outcome.kv_groups) {
+    out << "KV groups of " << outcome.kv_groups->model << ":";
+    for (const std::string& name : outcome.kv_groups->names) out << " " << name;
+    out << "; capacities are blocks of all layers as if each were full, "
+        << outcome.kv_groups->block_bytes << " bytes\n";
+  }
+  out << "\n" << std::left << std::setw(16) << "capacity" << std::right;
   for (const std::uint32_t capacity : outcome.capacities_blocks) {
     out << std::setw(10) << capacity;
   }
@@ -100,14 +106,18 @@ void print_json(std::ostream& out, const SimulationOutcome& outcome) {
   using nlohmann::ordered_json;
   ordered_json rates = ordered_json::object();
   for (const auto& row : outcome.rows) rates[row.name] = row.hit_rates;
-  out << ordered_json{{"requests", outcome.requests},
-                      {"blocks_asked", outcome.blocks},
-                      {"blocks_different", outcome.different},
-                      {"blocks_per_s", outcome.blocks_per_s},
-                      {"capacities_blocks", outcome.capacities_blocks},
-                      {"hit_rates", rates}}
-             .dump(2)
-      << "\n";
+  ordered_json result = {{"requests", outcome.requests},
+                         {"blocks_asked", outcome.blocks},
+                         {"blocks_different", outcome.different},
+                         {"blocks_per_s", outcome.blocks_per_s},
+                         {"capacities_blocks", outcome.capacities_blocks},
+                         {"hit_rates", rates}};
+  if (outcome.kv_groups) {
+    result["kv_groups"] = {{"model", outcome.kv_groups->model},
+                           {"names", outcome.kv_groups->names},
+                           {"block_bytes", outcome.kv_groups->block_bytes}};
+  }
+  out << result.dump(2) << "\n";
 }
 
 void draw(std::ostream& out, const SimulationOutcome& outcome) {

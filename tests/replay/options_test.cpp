@@ -74,6 +74,25 @@ TEST(OptionsTest, ReadATableWithNamedColumns) {
       testing::HasSubstr("--columns"));
 }
 
+TEST(OptionsTest, KvGroupsNameAModel) {
+  const auto parsed = [](std::vector<const char*> more) {
+    std::vector<const char*> arguments = {"--simulate", "--generate", "chat"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return parse(std::move(arguments));
+  };
+  const auto options = parsed({"--kv-groups", "gemma", "--block-tokens", "16"});
+  ASSERT_TRUE(options && *options) << options.error().detail;
+  ASSERT_TRUE((*options)->kv_model);
+  EXPECT_EQ((*options)->kv_model->block_tokens, 16U);
+  EXPECT_THAT((*options)->simulation->policies,
+              testing::ElementsAre(SimulatedOrder{EvictionKind::lru},
+                                   SimulatedOrder{EvictionKind::class_hazard}));
+  EXPECT_THAT(parsed({"--kv-groups", "gemma", "--policy", "adaptive"}).error().detail,
+              testing::HasSubstr("with --kv-groups it must be lru or class_hazard"));
+  EXPECT_THAT(parsed({"--kv-groups", "gemini"}).error().detail,
+              testing::HasSubstr("--kv-groups gemini: no such file; it takes gemma, state or a"));
+}
+
 TEST(OptionsTest, PrintHelpOnRequest) {
   std::ostringstream out;
   const std::vector<const char*> arguments = {"cairn-replay", "--help"};
