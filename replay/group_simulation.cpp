@@ -102,7 +102,8 @@ ShadowGroups::Options shadow_of(const KvModel& model, EvictionKind eviction,
   ShadowGroups::Options options{.eviction = eviction,
                                 .block_tokens = model.block_tokens,
                                 .groups = model.use().groups(),
-                                .capacity_bytes = capacity_blocks * model.as_if_full_bytes()};
+                                .capacity_bytes = capacity_blocks * model.as_if_full_bytes(),
+                                .policy_blocks = capacity_blocks + capacity_blocks / 2};
   // As many evicted blocks as a server remembers, which counts the slots that would fit.
   std::uint64_t least = kEndless;
   for (const UsedGroup& group : options.groups) least = std::min(least, group.block_bytes);

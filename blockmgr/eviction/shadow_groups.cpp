@@ -3,30 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 namespace cairn {
-namespace {
-
-std::uint32_t blocks_of(const ShadowGroups::Options& options) {
-  std::uint64_t bytes = options.capacity_bytes;
-  if (!options.pool_bytes.empty()) {
-    bytes = std::accumulate(options.pool_bytes.begin(), options.pool_bytes.end(), std::uint64_t{0});
-  }
-  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  for (const UsedGroup& group : options.groups) least = std::min(least, group.block_bytes);
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(bytes / std::max<std::uint64_t>(least, 1), 1U << 28U));
-}
-
-}  // namespace
-
 ShadowGroups::ShadowGroups(Options options)
     : options_(std::move(options)),
       use_(options_.block_tokens, options_.groups),
       policy_(make_eviction_policy(
-          {.eviction = options_.eviction, .capacity_blocks = blocks_of(options_)})),
+          {.eviction = options_.eviction, .capacity_blocks = options_.policy_blocks})),
       ghosts_(options_.ghost_blocks),
       index_(0, HashAt{&nodes_}),
       pools_(options_.pool_bytes.empty() ? 1 : options_.groups.size()),
@@ -111,48 +95,57 @@ ShadowGroups::Match ShadowGroups::request(const ShadowRequest& request) {
   const Match found = match(keys);
   request_ = policy_->begin({.blocks = count, .unix_ms = request.unix_ms});
   for (Pool& pool : pools_) pool.has_chosen = false;
-  used_.clear();
-  use_.add_full(count, used_);
-  use_.add_tail(found.matched, used_);
+  held_.clear();
+  blocks_.clear();
+  use_.add_full(found.matched, blocks_);
+  use_.add_tail(found.matched, blocks_);
+  sort_blocks(blocks_);
+  for (const UsedBlock& used : blocks_) {
+    const std::uint32_t block = find(keys[used.key], used.group);
+    unlist(block);
+    hold(block);
+  }
+  blocks_.clear();
+  use_.add_full(count, blocks_);
   use_.add_stored_tails({.keys = count,
                          .filled_keys = request.end.full_blocks.value_or(count),
                          .matched = found.matched,
                          .full_matched = found.full_matched},
-                        options_.tails, used_);
-  sort_blocks(used_);
-  held_.clear();
-  for (const UsedBlock& used : used_) {
-    held_.push_back(find(keys[used.key], used.group));
-    if (held_.back() != kNoBlock) unlist(held_.back());
-  }
-  for (std::size_t i = 0; i < used_.size(); ++i) held_[i] = use(used_[i], held_[i], keys);
+                        options_.tails, blocks_);
+  sort_blocks(blocks_);
+  for (const UsedBlock& used : blocks_) store(used, keys);
   policy_->ended(request_, request.end);
-  for (std::size_t i = used_.size(); i-- > 0;) {
-    // A key that is named twice is listed already.
-    if (held_[i] == kNoBlock || nodes_[held_[i]].place != Place::none) continue;
-    policy_->listed(nodes_[held_[i]].history, request.end.next_use);
-    insert_before(held_[i], kNoBlock);
-  }
+  list_held(request.end.next_use);
   return found;
 }
 
-std::uint32_t ShadowGroups::use(const UsedBlock& used, std::uint32_t block,
-                                std::span<const std::uint64_t> keys) {
-  if (block == kNoBlock) block = store(used, keys);
-  if (block == kNoBlock) return block;
+void ShadowGroups::hold(std::uint32_t block) {
+  held_.push_back(block);
   Node& node = nodes_[block];
+  if (follows_parent(node)) return;
   if (policy_->touched(node.history, request_)) node.history.is_hub = node.children >= kHubChildren;
-  return block;
 }
 
-std::uint32_t ShadowGroups::store(const UsedBlock& used, std::span<const std::uint64_t> keys) {
+void ShadowGroups::list_held(NextUse next_use) {
+  for (std::size_t i = held_.size(); i-- > 0;) {
+    Node& node = nodes_[held_[i]];
+    if (node.place != Place::none) continue;  // a prompt may name a key twice
+    BlockHistory& decides = follows_parent(node) ? nodes_[node.parent].history : node.history;
+    policy_->listed(decides, next_use);
+    node.history = decides;
+    insert_before(held_[i], kNoBlock);
+  }
+}
+
+void ShadowGroups::store(const UsedBlock& used, std::span<const std::uint64_t> keys) {
   const std::uint64_t hash = keys[used.key];
-  // A prompt may name a key twice.
-  if (const std::uint32_t there = find(hash, used.group); there != kNoBlock) return there;
+  if (find(hash, used.group) != kNoBlock) return;
   const auto before = parent_of(used);
+  if (before && find(keys[before->key], before->group) == kNoBlock) return;
+  if (!make_room(used.group)) return;
   std::uint32_t parent = before ? find(keys[before->key], before->group) : kNoBlock;
-  if (before && parent == kNoBlock) return kNoBlock;
-  if (!make_room(used.group)) return kNoBlock;
+  // Making room has evicted it.
+  if (before && parent == kNoBlock) return;
   // Pools evict by themselves, so no block of another holds the parent.
   if (has_pools() && before && before->group != used.group) parent = kNoBlock;
   std::uint32_t block = first_free_;
@@ -163,15 +156,18 @@ std::uint32_t ShadowGroups::store(const UsedBlock& used, std::span<const std::ui
     nodes_.emplace_back();
   }
   nodes_[block] = {.key_hash = hash,
-                   .history = ghosts_.recall(block_hash(hash, used.group)),
+                   .history = {},
                    .parent = parent,
                    .group = static_cast<std::uint8_t>(used.group)};
+  if (!follows_parent(nodes_[block])) {
+    nodes_[block].history = ghosts_.recall(block_hash(hash, used.group));
+  }
   index_.insert(block);
   if (parent != kNoBlock) ++nodes_[parent].children;
   const std::uint64_t bytes = options_.groups[used.group].block_bytes;
   pool_of(used.group).used_bytes += bytes;
   group_bytes_[used.group] += bytes;
-  return block;
+  hold(block);
 }
 
 bool ShadowGroups::make_room(GroupIndex group) {
@@ -190,7 +186,7 @@ void ShadowGroups::evict(std::uint32_t block) {
   const Node node = nodes_[block];
   const std::uint64_t hash = block_hash(node.key_hash, node.group);
   index_.erase(hash);
-  ghosts_.remember(hash, node.history);
+  if (!follows_parent(node)) ghosts_.remember(hash, node.history);
   if (node.parent != kNoBlock) {
     Node& parent = nodes_[node.parent];
     if (--parent.children == 0 && parent.place == Place::parked) relist(node.parent);
@@ -205,7 +201,7 @@ void ShadowGroups::evict(std::uint32_t block) {
   for (GroupIndex g = 0; g < options_.groups.size(); ++g) {
     if (options_.groups[g].kind == UsedGroup::Kind::full) continue;
     const std::uint32_t useless = find(node.key_hash, g);
-    if (useless != kNoBlock && nodes_[useless].place == Place::listed) evict(useless);
+    if (useless != kNoBlock && nodes_[useless].place != Place::none) evict(useless);
   }
 }
 

@@ -16,13 +16,15 @@
 namespace cairn {
 
 // The contents of a cache of several KV groups, without their bytes: as ShadowCaches, with one
-// tier, and with the rules of a server for parents and matches (docs/design/kv-groups.md). Its size
-// is in bytes: a block takes those of its group and no more.
+// tier, and with the rules of a server (docs/design/kv-groups.md). Its size is in bytes: a block
+// takes those of its group and no more.
 //
-// A request finds the longest prefix that all groups can serve. Then it uses the full groups'
-// blocks of its whole prompt, the windows and states that its match needed, and those at the places
-// where it stores them: the end of its prompt, and where its match ended short of the full groups'
-// blocks, because another prompt that parts there would end short too. Not thread-safe.
+// A request finds the longest prefix that all groups can serve, and uses the blocks that this
+// needs. Then it stores the full groups' blocks of the rest of its prompt and its tails, as far as
+// they are absent: see GroupUse.
+//
+// The parent of a window's or a state's block is the full block of its key, and decides about it:
+// the policy learns from full blocks only. Not thread-safe.
 class ShadowGroups {
  public:
   struct Options {
@@ -33,6 +35,7 @@ class ShadowGroups {
     // Not empty: each group has a pool of its own of this many bytes, and evicts by itself, as
     // engines do. `capacity_bytes` is unused then.
     std::vector<std::uint64_t> pool_bytes = {};
+    std::uint32_t policy_blocks = 0;  // the size that the policy is made for, in keys
     std::uint32_t ghost_blocks = 0;
     GroupUse::Tails tails = GroupUse::Tails::partings;
   };
@@ -85,11 +88,16 @@ class ShadowGroups {
   bool tails_serve(std::span<const std::uint64_t> keys, std::uint32_t n) const;
   // The block that must be present before this one is stored; nullopt if there is none.
   std::optional<UsedBlock> parent_of(const UsedBlock& used) const;
-  // The block's number; kNoBlock if there is no room for it.
-  std::uint32_t use(const UsedBlock& used, std::uint32_t block,
-                    std::span<const std::uint64_t> keys);
-  std::uint32_t store(const UsedBlock& used, std::span<const std::uint64_t> keys);
+  // Adds a block to those that the request holds. store() does nothing if there is no room.
+  void hold(std::uint32_t block);
+  void store(const UsedBlock& used, std::span<const std::uint64_t> keys);
+  void list_held(NextUse next_use);
   bool has_pools() const { return pools_.size() > 1; }
+  bool is_full(const Node& node) const {
+    return options_.groups[node.group].kind == UsedGroup::Kind::full;
+  }
+  // Whether the full block of its key decides when it is evicted.
+  bool follows_parent(const Node& node) const { return !is_full(node) && node.parent != kNoBlock; }
   Pool& pool_of(GroupIndex group) { return pools_[pools_.size() == 1 ? 0 : group]; }
   void insert_before(std::uint32_t block, std::uint32_t next);
   void unlist(std::uint32_t block);
@@ -110,8 +118,8 @@ class ShadowGroups {
   std::vector<std::uint64_t> group_bytes_;
   RequestNumber request_ = 0;
   std::vector<std::uint32_t> whole_keys_;  // by full group: of the first blocks that are present
-  std::vector<UsedBlock> used_;            // by the request
-  std::vector<std::uint32_t> held_;        // their numbers
+  std::vector<UsedBlock> blocks_;          // that the request needs or stores
+  std::vector<std::uint32_t> held_;        // by the request, the prefix's first block first
 };
 
 }  // namespace cairn

@@ -45,6 +45,7 @@ TEST(ShadowGroups, OneFullGroupIsACacheOfOneGroup) {
   for (const auto eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
     ShadowGroups::Options options = options_of({kFull}, 60);
     options.eviction = eviction;
+    options.policy_blocks = 60;
     ShadowGroups groups(std::move(options));
     ShadowCaches plain(
         {.eviction = eviction, .sizes = {{.capacity_blocks = 60}}, .ghost_blocks = 1000});
