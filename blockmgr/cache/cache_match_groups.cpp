@@ -129,7 +129,10 @@ class GroupMatching {
       if (is_hub) hubs_.push_back(planned_[i].key);
       if (names_session) session_blocks.push_back(store.trail(slot.owner));
     }
-    if (out_.matched < keys_.size()) store.missed(keys_[out_.matched], request);
+    // The first full block that the request will store.
+    if (out_.full_matched < keys_.size()) {
+      store.missed(keys_[out_.full_matched].in(store.full_group()), request);
+    }
     if (lease_) {
       locked_->leases.renew(*lease_, locked_.now() + std::chrono::milliseconds(terms_.lease_ms));
       out_.lease = locked_->leases[*lease_].id;

@@ -261,6 +261,7 @@ void CacheChanging::take_room(CacheLock& locked, TierSize size, Growth growth) {
 // Only a change moves the ends, and only one change runs at a time.
 BlockStore::NewOrder CacheChanging::new_order(const CacheConfig& wanted) {
   BlockStore::Options options{.eviction = wanted.eviction,
+                              .policy_blocks = policy_blocks(wanted),
                               .history_bytes = core_.options().max_history_bytes};
   std::array<std::uint32_t, kNumTiers> ends{};
   {

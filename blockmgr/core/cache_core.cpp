@@ -46,6 +46,7 @@ BlockStore::Options store_options(CacheServices& services, const CacheCore::Part
     options.capacities[i] = parts.config.tiers[i]->num_blocks;
     options.sizes[i] = slot_sizes(parts.config, kTiers[i]);
   }
+  options.policy_blocks = policy_blocks(parts.config);
   set_parents(parts.config, options);
   return options;
 }

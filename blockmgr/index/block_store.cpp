@@ -44,9 +44,10 @@ std::unique_ptr<BlockUses> BlockStore::make_uses(const Options& options) {
   if (options.eviction == EvictionKind::lru) return nullptr;
   std::uint32_t slots = 0;
   for (const std::uint32_t capacity : options.capacities) slots += capacity;
-  return std::make_unique<BlockUses>(BlockUses::Options{.eviction = options.eviction,
-                                                        .capacity_blocks = slots,
-                                                        .ghost_bytes = options.history_bytes});
+  return std::make_unique<BlockUses>(BlockUses::Options{
+      .eviction = options.eviction,
+      .capacity_blocks = options.policy_blocks != 0 ? options.policy_blocks : slots,
+      .ghost_bytes = options.history_bytes});
 }
 
 BlockStore::NewOrder::NewOrder(const Options& options,
@@ -227,7 +228,7 @@ BlockStore::Committed BlockStore::commit(SlotRef at, NewBlock block) {
   entry.cut_off = 0;
   if (entry.parent != kNoEntry) link_child(number);
   entry.quota = quotas_.open(block.quota);
-  if (uses_ && !history(at).is_known()) {
+  if (uses_ && !history(at).is_known() && !follows_full_block(entry.kv_group())) {
     uses_->stored(history(at),
                   {.key_hash = block.key_hash ? *block.key_hash : plain_hash(block.key),
                    .parent = entry.parent == kNoEntry ? nullptr : known_of(index_[entry.parent]),
@@ -497,7 +498,9 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   publish(BlockEventKind::removed, at, number);
   if (entry.present()) hand_on(entry, at);
   if (!entry.present()) {
-    if (uses_) uses_->gone(history(at), plain_hash_of(number));
+    if (uses_ && !follows_full_block(entry.kv_group())) {
+      uses_->gone(history(at), plain_hash_of(number));
+    }
     vanish(number);
   } else if (entry.has_ttl) {
     expiries_.emplace(expires_at(number),

@@ -79,11 +79,15 @@ class BlockStore {
     std::uint64_t hash_seed = 0;
     EventSink events = {};  // gets an event for each copy added or removed
     EvictionKind eviction = EvictionKind::lru;
+    // The size that the eviction order expects, in keys of prompts. 0: the slots of all tiers.
+    std::uint32_t policy_blocks = 0;
     std::uint64_t history_bytes = 64ull << 20;  // limit for the history of evicted blocks
     // By KV group: what a block's parent is. Empty: one group, chained.
     enum class Parent : std::uint8_t {
-      chained,     // the block before it in its prefix, of the same group
-      full_block,  // the block of `full_group` with the same key: no match ends there without it
+      chained,  // the block before it in its prefix, of the same group
+      // The block of `full_group` with the same key: no match ends there without it. The eviction
+      // order learns from the full blocks only, and decides about both.
+      full_block,
       none,
     };
     std::vector<Parent> parents = {};
@@ -193,9 +197,11 @@ class BlockStore {
   // the order of the prefix, and missed() for the first absent key. Other calls may come between.
   RequestNumber begin_match(std::span<const KeyView> keys);
   void found(SlotRef at, RequestNumber request, bool is_hub) {
-    if (uses_) uses_->found(history(at), request, is_hub);
+    if (uses_ && !follows_full_block(kv_group(at))) uses_->found(history(at), request, is_hub);
   }
   void missed(KeyView first, RequestNumber request);
+  // The group whose blocks the eviction order learns from.
+  KvGroupNumber full_group() const { return options_.full_group; }
   // Notes a use of the block, which ends an earlier hint.
   void used(SlotRef at, UserNumber user) {
     note_user(record(at).owner, user);
@@ -373,6 +379,11 @@ class BlockStore {
   UseStamp next_stamp() { return {++last_stamp_.value}; }
   // The history of the highest copy; null if there is none. REQUIRES: uses_.
   const BlockHistory* known_of(const Entry& entry) const;
+  bool follows_full_block(KvGroupNumber group) const {
+    return !options_.parents.empty() && options_.parents[group] == Options::Parent::full_block;
+  }
+  // The history that decides in which list the slot's block waits. REQUIRES: uses_.
+  BlockHistory& deciding_history(SlotPool& slots, SlotNumber slot);
   bool is_last_copy(const Entry& entry, Tier tier) const;
   bool blocked(EntryNumber entry, Tier tier) const;
   void set_parent(NewBlock& block) const;

@@ -21,8 +21,19 @@ constexpr std::size_t kMaxLentTail = 128;
 
 // Inline, because each end of a lease calls it.
 inline void BlockStore::list_last(SlotPool& slots, SlotNumber slot) {
-  if (uses_) uses_->listed(slots.history(slot), slots[slot].hinted);
+  if (uses_) {
+    BlockHistory& decides = deciding_history(slots, slot);
+    uses_->listed(decides, slots[slot].hinted);
+    slots.history(slot) = decides;
+  }
   slots.list_last(slot);
+}
+
+inline BlockHistory& BlockStore::deciding_history(SlotPool& slots, SlotNumber slot) {
+  if (!follows_full_block(slots.kv_group(slot))) return slots.history(slot);
+  const EntryNumber parent = index_[slots[slot].owner].parent;
+  if (parent == kNoEntry || !index_[parent].present()) return slots.history(slot);
+  return history(highest_copy(index_[parent]));
 }
 
 void BlockStore::pin(SlotRef at) {
@@ -125,7 +136,7 @@ std::optional<std::uint32_t> BlockStore::end_request(std::span<const SlotRef> he
   if (!uses_) return std::nullopt;
   for (auto at = held.rbegin(); at != held.rend(); ++at) {
     const BlockHistory& block = history(*at);
-    if (!block.is_known()) continue;
+    if (!block.is_known() || follows_full_block(kv_group(*at))) continue;
     return uses_->ended(block.request, end);
   }
   return std::nullopt;
@@ -172,12 +183,12 @@ bool BlockStore::hint_now(SlotRef at, const UseHint& use_hint, RequestNumber hin
   const bool listed = slot.place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
   set_hinted(at, use_hint.next_use);
-  if (uses_) uses_->rehinted(history(at), hint);
+  if (uses_ && !follows_full_block(kv_group(at))) uses_->rehinted(history(at), hint);
   if (listed) {
     slot.last_use = next_stamp();
     list_last(at);
   } else if (slot.place == EvictionPlace::parked && uses_) {
-    uses_->listed(history(at), slot.hinted);
+    uses_->listed(deciding_history(pool(at.tier()), at.slot()), slot.hinted);
   }
   return true;
 }

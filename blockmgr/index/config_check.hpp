@@ -35,6 +35,10 @@ LayoutConfig tier_shape(const CacheConfig& config, Tier tier);
 // blocks, so the largest tier counts.
 std::uint32_t different_blocks(const CacheConfig& config);
 
+// The keys of prompts that a cache of several KV groups is expected to hold, for its eviction
+// order: see BlockStore::Options. 0 if its slots are to be counted.
+std::uint32_t policy_blocks(const CacheConfig& config);
+
 // The watermarks of a tier: the cache's own, else the server's.
 const PressureConfig& pressure_of(const CacheConfig& config, Tier tier,
                                   const BlockManagerOptions& options);

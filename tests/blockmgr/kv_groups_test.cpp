@@ -434,6 +434,38 @@ TEST_F(KvGroups, MemoryGoesToTheGroupsThatTheNextPromptsNeed) {
   EXPECT_GE(hits_of(true), 0.9 * made_for_it);
 }
 
+// Every fourth request is one of 30 prompts, the others never come back. LRU has room for 60
+// prompts and 120 come in between, so it finds nothing. An order that learns keeps those that came
+// back.
+TEST_F(KvGroups, AnOrderThatLearnsKeepsPromptsThatComeBackWithTheirStates) {
+  constexpr std::uint64_t kLength = 4;
+  const auto found_with = [&](EvictionKind eviction) {
+    CacheConfig config =
+        cache_of({{}, {KvGroupKind::state}}, {.pinned = 60 * (kLength + 1)}, OffloadMode::never);
+    config.name += to_string(eviction);
+    config.eviction = eviction;
+    const auto cache = rig.cache(config);
+    std::uint64_t found = 0;
+    for (std::uint64_t i = 0; i < 3000; ++i) {
+      const std::uint64_t prompt = i % 4 == 0 ? i / 4 % 30 : 1000 + i;
+      const std::uint64_t first = 10 * prompt;
+      const GroupMatch there = match(*cache, keys(first, kLength));
+      found += there.matched;
+      std::vector<BlockKey> missing;
+      for (std::uint64_t n = there.full_matched; n < kLength; ++n) {
+        missing.push_back(in(key(first + n), 0));
+        if (n > 0) parents.insert_or_assign(missing.back(), in(key(first + n - 1), 0));
+      }
+      if (there.matched < kLength) missing.push_back(in(key(first + kLength - 1), 1));
+      EXPECT_TRUE(store(*cache, missing));
+    }
+    return found;
+  };
+  EXPECT_EQ(found_with(EvictionKind::lru), 0u);
+  // 750 requests come back, and the order learns from the first of them.
+  EXPECT_GT(found_with(EvictionKind::class_hazard), 750 * kLength / 2);
+}
+
 TEST_F(KvGroups, EventsAndListingsNameTheGroupAndTheKeyBefore) {
   const auto cache = rig.cache(cache_of({{}, {KvGroupKind::state}}, {.pinned = 8}));
   parents = {{in(key(2), 0), in(key(1), 0)}};
