@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/assert.hpp"
@@ -48,6 +49,7 @@ struct BlockHandle {
   Tier tier = Tier::device;
   std::uint64_t slot = 0;
   std::uint64_t generation = 0;
+  std::string kv_group = {};  // empty in a cache of one group
   bool operator==(const BlockHandle&) const = default;
 };
 
@@ -58,8 +60,22 @@ struct Match {
   std::vector<BlockHandle> blocks;  // the handles of the first blocks.size() keys
 };
 
+// The longest prefix that all KV groups can serve, and the blocks that it needs.
+struct GroupMatch {
+  std::string lease;  // empty if none was asked for
+  std::int64_t expires_at_ms = 0;
+  std::size_t matched = 0;       // keys
+  std::size_t full_matched = 0;  // keys that the full groups alone can serve
+  struct Block {
+    std::string key;  // in hex
+    BlockHandle handle;
+  };
+  std::vector<Block> blocks;
+};
+
 struct AllocateRequest {
   std::size_t count = 0;
+  std::vector<std::pair<std::string, std::size_t>> group_counts = {};  // instead, by KV group
   Tier tier = Tier::device;
   std::uint64_t lease_ms = 30'000;
 };

@@ -104,7 +104,8 @@ Answer<CacheClient::ExportedTier> CacheClient::export_tier(std::string_view cach
   return exported;
 }
 
-Answer<Match> CacheClient::match(std::string_view cache, KeyList keys, std::uint64_t lease_ms) {
+Answer<json> CacheClient::match_packed(std::string_view cache, KeyList keys,
+                                       std::uint64_t lease_ms) {
   const std::string target = cache_path(cache, "/match?key_bytes=")
                                  .append(std::to_string(keys.key_bytes()))
                                  .append("&lease_ms=")
@@ -113,9 +114,20 @@ Answer<Match> CacheClient::match(std::string_view cache, KeyList keys, std::uint
   auto response =
       send({.method = "POST", .target = target, .headers = {&kBytesBody, 1}, .body = {&bytes, 1}});
   if (!response) return std::move(response).error();
-  auto answer = json_from(response->body);
+  return json_from(response->body);
+}
+
+Answer<Match> CacheClient::match(std::string_view cache, KeyList keys, std::uint64_t lease_ms) {
+  auto answer = match_packed(cache, keys, lease_ms);
   if (!answer) return std::move(answer).error();
   return match_from(*answer, keys);
+}
+
+Answer<GroupMatch> CacheClient::match_groups(std::string_view cache, KeyList keys,
+                                             std::uint64_t lease_ms) {
+  auto answer = match_packed(cache, keys, lease_ms);
+  if (!answer) return std::move(answer).error();
+  return group_match_from(*answer);
 }
 
 Answer<Match> CacheClient::match_json(std::string_view cache, KeyList keys,
@@ -127,24 +139,27 @@ Answer<Match> CacheClient::match_json(std::string_view cache, KeyList keys,
 }
 
 Answer<Allocation> CacheClient::allocate(std::string_view cache, const AllocateRequest& request) {
-  auto answer = call("POST", cache_path(cache, "/allocate"),
-                     json{{"count", request.count},
-                          {"tier", to_string(request.tier)},
-                          {"lease_ms", request.lease_ms}});
+  json body = {{"tier", to_string(request.tier)}, {"lease_ms", request.lease_ms}};
+  if (request.group_counts.empty()) body["count"] = request.count;
+  for (const auto& [group, count] : request.group_counts) body["counts"][group] = count;
+  auto answer = call("POST", cache_path(cache, "/allocate"), body);
   if (!answer) return std::move(answer).error();
   return allocation_from(*answer);
 }
 
 Answer<> CacheClient::write_slot(std::string_view cache, const BlockHandle& handle,
                                  std::string_view lease, std::span<const std::byte> bytes) {
-  const std::string target = cache_path(cache, "/slots/")
-                                 .append(to_string(handle.tier))
-                                 .append("/")
-                                 .append(std::to_string(handle.slot))
-                                 .append("/data?generation=")
-                                 .append(std::to_string(handle.generation))
-                                 .append("&lease=")
-                                 .append(percent_encoded(lease));
+  std::string target = cache_path(cache, "/slots/")
+                           .append(to_string(handle.tier))
+                           .append("/")
+                           .append(std::to_string(handle.slot))
+                           .append("/data?generation=")
+                           .append(std::to_string(handle.generation))
+                           .append("&lease=")
+                           .append(percent_encoded(lease));
+  if (!handle.kv_group.empty()) {
+    target.append("&kv_group=").append(percent_encoded(handle.kv_group));
+  }
   auto response =
       send({.method = "PUT", .target = target, .headers = {&kBytesBody, 1}, .body = {&bytes, 1}});
   if (!response) return std::move(response).error();
@@ -198,8 +213,10 @@ Answer<> CacheClient::end_lease(std::string_view lease) {
 }
 
 Answer<std::size_t> CacheClient::read(std::string_view cache, KeyList keys,
-                                      std::span<std::byte> room) {
-  const std::string text = json{{"keys", hex_list(keys)}}.dump();
+                                      std::span<std::byte> room, std::string_view kv_group) {
+  json asked = {{"keys", hex_list(keys)}};
+  if (!kv_group.empty()) asked["kv_group"] = kv_group;
+  const std::string text = asked.dump();
   const auto bytes = std::as_bytes(std::span(text));
   auto response = send({.method = "POST",
                         .target = cache_path(cache, "/read"),
@@ -226,6 +243,7 @@ Answer<std::vector<StoreStatus>> CacheClient::write(std::string_view cache,
   json header{{"keys", hex_list(request.keys)}};
   if (!request.parent.empty()) header["parents"] = parent_list(request.keys, request.parent);
   if (request.tier) header["tier"] = to_string(*request.tier);
+  if (!request.kv_group.empty()) header["kv_group"] = request.kv_group;
   const std::string text = header.dump();
   std::array<std::byte, 4> length{};
   for (std::size_t i = 0; i < length.size(); ++i) {
@@ -262,8 +280,10 @@ Answer<StoreStatus> CacheClient::put_key(std::string_view cache, std::span<const
 }
 
 Answer<Tier> CacheClient::get_key(std::string_view cache, std::span<const std::byte> key,
-                                  std::span<std::byte> room) {
-  auto response = send({.target = key_path(cache, key)}, {&room, 1});
+                                  std::span<std::byte> room, std::string_view kv_group) {
+  std::string target = key_path(cache, key);
+  if (!kv_group.empty()) target.append("?kv_group=").append(percent_encoded(kv_group));
+  auto response = send({.target = target}, {&room, 1});
   if (!response) return std::move(response).error();
   const std::string_view name = response->header("Cairn-Tier");
   const auto tier = tier_from(name);

@@ -46,6 +46,8 @@ class CacheClient {
 
   // Sends the keys as plain bytes, without JSON or hex.
   Answer<Match> match(std::string_view cache, KeyList keys, std::uint64_t lease_ms);
+  // In a cache of several KV groups.
+  Answer<GroupMatch> match_groups(std::string_view cache, KeyList keys, std::uint64_t lease_ms);
   Answer<Match> match_json(std::string_view cache, KeyList keys, std::uint64_t lease_ms);
 
   Answer<Allocation> allocate(std::string_view cache, const AllocateRequest& request);
@@ -68,8 +70,10 @@ class CacheClient {
   Answer<> end_request(std::string_view lease, const RequestEnd& end);
   Answer<> end_lease(std::string_view lease);
 
-  // Reads the longest stored prefix into `room`. Returns its number of blocks.
-  Answer<std::size_t> read(std::string_view cache, KeyList keys, std::span<std::byte> room);
+  // Reads the longest stored prefix into `room`. Returns its number of blocks. `kv_group`: of the
+  // blocks; empty in a cache of one group.
+  Answer<std::size_t> read(std::string_view cache, KeyList keys, std::span<std::byte> room,
+                           std::string_view kv_group = {});
   // Stores `blocks`, end to end, one per key: all or none. `parent` (may be empty) is the parent of
   // the first key; each other key's parent is the key before it.
   struct WriteRequest {
@@ -77,6 +81,7 @@ class CacheClient {
     std::span<const std::byte> parent;
     std::optional<Tier> tier;
     std::span<const std::byte> blocks;
+    std::string_view kv_group = {};  // of all blocks; empty in a cache of one group
   };
   Answer<std::vector<StoreStatus>> write(std::string_view cache, const WriteRequest& request);
 
@@ -89,7 +94,7 @@ class CacheClient {
                               std::span<const std::byte> bytes, const PutKeyOptions& options);
   // Reads the block into `room`. Returns the tier that it came from.
   Answer<Tier> get_key(std::string_view cache, std::span<const std::byte> key,
-                       std::span<std::byte> room);
+                       std::span<std::byte> room, std::string_view kv_group = {});
   Answer<> delete_key(std::string_view cache, std::span<const std::byte> key);
 
   struct TransferRequest {
@@ -107,6 +112,7 @@ class CacheClient {
   HttpClient& http() { return http_; }
 
  private:
+  Answer<nlohmann::json> match_packed(std::string_view cache, KeyList keys, std::uint64_t lease_ms);
   Answer<HttpResponse> send(const HttpRequest& request,
                             std::span<const std::span<std::byte>> room = {});
 

@@ -14,8 +14,10 @@ BlockHandle handle_from(const json& block) {
   const auto& name = block.at("tier").get_ref<const std::string&>();
   const auto tier = tier_from(name);
   if (!tier) throw json::other_error::create(599, "tier is '" + name + "'", &block);
-  return {*tier, block.at("slot").get<std::uint64_t>(),
-          block.at("generation").get<std::uint64_t>()};
+  return {.tier = *tier,
+          .slot = block.at("slot").get<std::uint64_t>(),
+          .generation = block.at("generation").get<std::uint64_t>(),
+          .kv_group = block.value("kv_group", std::string())};
 }
 
 StoreStatus status_from(const json& block) {
@@ -77,8 +79,10 @@ json parent_list(KeyList keys, std::span<const std::byte> parent) {
 }
 
 json json_of(const BlockHandle& handle) {
-  return {
+  json one = {
       {"tier", to_string(handle.tier)}, {"slot", handle.slot}, {"generation", handle.generation}};
+  if (!handle.kv_group.empty()) one["kv_group"] = handle.kv_group;
+  return one;
 }
 
 Answer<json> json_from(std::string_view text) {
@@ -100,6 +104,23 @@ ClientError problem_from(unsigned status, std::string_view body) {
   if (error.code.empty()) error.code = "http_" + std::to_string(status);
   if (error.detail.empty()) error.detail = body.substr(0, kMaxQuotedBytes);
   return error;
+}
+
+Answer<GroupMatch> group_match_from(const json& answer) {
+  return guarded([&answer] {
+    GroupMatch read;
+    read.matched = answer.at("matched").get<std::size_t>();
+    read.full_matched = answer.at("full_matched").get<std::size_t>();
+    const json& lease = answer.at("lease");
+    if (!lease.is_null()) {
+      read.lease = lease.get<std::string>();
+      read.expires_at_ms = answer.at("expires_at_ms").get<std::int64_t>();
+    }
+    for (const json& block : answer.at("blocks")) {
+      read.blocks.push_back({block.at("key").get<std::string>(), handle_from(block)});
+    }
+    return read;
+  });
 }
 
 Answer<Match> match_from(const json& answer, KeyList asked) {

@@ -26,6 +26,7 @@ ClientError problem_from(unsigned status, std::string_view body);
 
 // `asked` are the keys of the request. Returns an error if the response is not a prefix of them.
 Answer<Match> match_from(const nlohmann::json& answer, KeyList asked);
+Answer<GroupMatch> group_match_from(const nlohmann::json& answer);
 Answer<Allocation> allocation_from(const nlohmann::json& answer);
 Answer<Transfer> transfer_from(const nlohmann::json& answer);
 // The `status` of each of the response's `blocks`. Returns an error unless there are `count`.

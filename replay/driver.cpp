@@ -11,6 +11,7 @@
 
 #include "base/mutex.hpp"
 #include "replay/frontend.hpp"
+#include "replay/group_frontend.hpp"
 
 namespace cairn::replay {
 namespace {
@@ -81,18 +82,20 @@ class Connections {
               const KeyMaker& keys, Console& console, const std::stop_token& stop)
       : speed_(options.speed), dealer_(dealer), console_(console), stop_(stop) {
     for (std::uint32_t i = 0; i < options.connections; ++i) {
-      frontends_.push_back(std::make_unique<Frontend>(
-          Frontend::Config{
-              .server = options.server,
-              .http = {options.timeout_ms, options.token, options.tls},
-              .target = target,
-              .store_mode = options.store_mode,
-              .read_mode = options.read_mode,
-              .lease_ms = options.lease_ms,
-              .pause =
-                  [this](milliseconds time) { sleep_until(steady_clock::now() + time, stop_); },
-              .report = [this](std::string_view text) { console_.message(text); }},
-          keys));
+      Frontend::Config config{
+          .server = options.server,
+          .http = {options.timeout_ms, options.token, options.tls},
+          .target = target,
+          .store_mode = options.store_mode,
+          .read_mode = options.read_mode,
+          .lease_ms = options.lease_ms,
+          .pause = [this](milliseconds time) { sleep_until(steady_clock::now() + time, stop_); },
+          .report = [this](std::string_view text) { console_.message(text); }};
+      if (target.kv_model) {
+        frontends_.push_back(std::make_unique<GroupFrontend>(std::move(config), keys));
+      } else {
+        frontends_.push_back(std::make_unique<Frontend>(std::move(config), keys));
+      }
     }
   }
 
@@ -127,7 +130,7 @@ class Connections {
   }
 
  private:
-  void work(Frontend& frontend) {
+  void work(PromptRunner& frontend) {
     int unanswered = 0;
     while (!stop_.stop_requested()) {
       const auto request = dealer_.next();
@@ -161,7 +164,7 @@ class Connections {
   Console& console_;
   const std::stop_token stop_;
   steady_clock::time_point start_;
-  std::vector<std::unique_ptr<Frontend>> frontends_;
+  std::vector<std::unique_ptr<PromptRunner>> frontends_;
   std::atomic<std::uint64_t> requests_ = 0;
   std::atomic<std::uint64_t> wrong_blocks_ = 0;
   Mutex mutex_;

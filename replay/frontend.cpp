@@ -14,21 +14,11 @@ using client::ClientError;
 using client::KeyList;
 using client::StoreStatus;
 
-// No room for this number of blocks: too many are leased, or the tier is smaller.
-bool has_no_room(const ClientError& error) {
-  return error.status == 507 || (error.status == 422 && error.code == "impossible");
-}
+constexpr auto is_busy = StepCalls::is_busy;
+constexpr auto has_no_room = StepCalls::has_no_room;
 
-// The server works, but cannot take this now. (A 507 asks for something smaller instead.)
-bool is_busy(const ClientError& error) { return error.status == 429 || error.status == 503; }
+}  // namespace
 
-std::chrono::milliseconds pause_before(int next_try, const ClientError& error) {
-  const std::chrono::milliseconds doubled(1 << next_try);
-  const std::chrono::milliseconds asked(error.retry_after_ms);
-  return std::min(std::max(doubled, asked), Frontend::kMaxPause);
-}
-
-// nullopt if nothing is known about it.
 std::optional<client::CacheClient::RequestEnd> end_of(const PromptRequest& request) {
   if (request.input_tokens == 0 && !request.hint) return std::nullopt;
   client::CacheClient::RequestEnd end;
@@ -55,28 +45,12 @@ std::optional<client::CacheClient::RequestEnd> end_of(const PromptRequest& reque
   return end;
 }
 
-}  // namespace
-
 Frontend::Frontend(Config config, const KeyMaker& keys)
-    : config_(std::move(config)), key_maker_(keys), client_(config_.server, config_.http) {}
-
-template <class Call>
-auto Frontend::timed(Step step, Call&& call) -> decltype(call()) {
-  const auto start = std::chrono::steady_clock::now();
-  auto answer = call();
-  if (answer) tally_.add_latency(step, std::chrono::steady_clock::now() - start);
-  return answer;
-}
-
-template <class Call>
-auto Frontend::tried(Step step, Call&& call) -> decltype(call()) {
-  for (int next_try = 1;; ++next_try) {
-    auto answer = timed(step, call);
-    if (answer || !is_busy(answer.error()) || next_try == kTries) return answer;
-    ++tally_.retries;
-    config_.pause(pause_before(next_try, answer.error()));
-  }
-}
+    : config_(std::move(config)),
+      key_maker_(keys),
+      client_(config_.server, config_.http),
+      calls_({.pause = config_.pause, .report = config_.report}),
+      tally_(calls_.tally()) {}
 
 KeyList Frontend::keys_of(Range range) const {
   return KeyList(keys_, kKeyBytes).part(range.first, range.count);
@@ -97,17 +71,8 @@ std::size_t Frontend::blocks_at_once() const {
   return std::max<std::size_t>(kBufferBytes / config_.target.block_bytes, 1);
 }
 
-void Frontend::failed(Step step, const ClientError& error) {
-  std::string what(to_string(step));
-  if (error.status != 0) what.append(" ").append(std::to_string(error.status));
-  what.append(" ").append(error.code);
-  ++tally_.errors[what];
-  if (error.status == 0 && error.code != client::kBadAnswer) server_answers_ = false;
-  config_.report(what + ": " + error.detail);
-}
-
 bool Frontend::run(const PromptRequest& request) {
-  server_answers_ = true;
+  calls_.begin_request();
   keys_.clear();
   for (const std::uint64_t id : request.hash_ids) {
     const BlockKey key = key_maker_.key_of(id);
@@ -124,20 +89,21 @@ bool Frontend::run(const PromptRequest& request) {
   if (!match) {
     ++tally_.requests_failed;
     failed(Step::match, match.error());
-    return server_answers_;
+    return calls_.server_answers();
   }
   const std::size_t hits = std::min(match->blocks.size(), all.count);
   tally_.blocks_asked += all.count;
   for (const client::BlockHandle& block : match->blocks) {
     ++tally_.hits[static_cast<std::size_t>(block.tier)];
   }
+  tally_.matched += hits;
   tally_.misses += all.count - hits;
   read_hits(hits);
   store_misses({hits, all.count - hits});
   if (!match->lease.empty()) stored_leases_.push_back(std::move(match->lease));
   release(stored_leases_, end_of(request));
   ++tally_.requests;
-  return server_answers_;
+  return calls_.server_answers();
 }
 
 void Frontend::read_hits(std::size_t count) {
@@ -230,7 +196,7 @@ void Frontend::store_misses(Range misses) {
       break;
     } else {
       ++tally_.retries;
-      config_.pause(std::min(std::chrono::milliseconds(1 << tries), kMaxPause));
+      calls_.pause(std::chrono::milliseconds(1 << tries));
     }
   }
   tally_.not_stored += misses.count;

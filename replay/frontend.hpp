@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "client/cache_client.hpp"
 #include "replay/options.hpp"
 #include "replay/replay_blocks.hpp"
+#include "replay/step_calls.hpp"
 #include "replay/tally.hpp"
 #include "replay/target_cache.hpp"
 #include "replay/workload.hpp"
@@ -19,15 +21,12 @@ namespace cairn::replay {
 
 // One serving frontend on one connection: takes a prompt through match, read, allocate, write,
 // commit and release, and counts the results. For one thread at a time.
-class Frontend {
+class Frontend final : public PromptRunner {
  public:
   // Most bytes of blocks in memory at once, or one block: the limit of one body.
   static constexpr std::size_t kBufferBytes = std::size_t{8} << 20U;
-  // Number of tries for a request that is refused temporarily (429, 503, 507).
-  static constexpr int kTries = 8;
-  // The longest wait between two tries. If a server asks for more, it is asked again anyway,
-  // because the number of tries bounds the time.
-  static constexpr std::chrono::milliseconds kMaxPause{250};
+  static constexpr int kTries = StepCalls::kTries;
+  static constexpr std::chrono::milliseconds kMaxPause = StepCalls::kMaxPause;
 
   struct Config {
     client::Endpoint server;
@@ -43,10 +42,8 @@ class Frontend {
   };
   Frontend(Config config, const KeyMaker& keys);
 
-  // Returns false if the server did not respond at all.
-  bool run(const PromptRequest& request);
-
-  Tally& tally() { return tally_; }
+  bool run(const PromptRequest& request) override;
+  Tally& tally() override { return tally_; }
 
  private:
   // A run of blocks [first, first + count) of the current request.
@@ -76,20 +73,23 @@ class Frontend {
   using RequestEnd = client::CacheClient::RequestEnd;
   // With the numbers of tokens, if the request ends with these blocks.
   void release(std::vector<std::string>& leases, const std::optional<RequestEnd>& end = {});
-  void failed(Step step, const client::ClientError& error);
+  void failed(Step step, const client::ClientError& error) { calls_.failed(step, error); }
   template <class Call>
-  auto timed(Step step, Call&& call) -> decltype(call());
-  template <class Call>
-  auto tried(Step step, Call&& call) -> decltype(call());
+  auto tried(Step step, Call&& call) {
+    return calls_.tried(step, std::forward<Call>(call));
+  }
 
   Config config_;
   const KeyMaker& key_maker_;
   client::CacheClient client_;
-  Tally tally_;
-  bool server_answers_ = true;
+  StepCalls calls_;
+  Tally& tally_;
   std::vector<std::byte> keys_;    // of the current request, one after the other
   std::vector<std::byte> buffer_;  // of blocks being sent or received
   std::vector<std::string> stored_leases_;
 };
+
+// The data about a request that a release sends; nullopt if there is none.
+std::optional<client::CacheClient::RequestEnd> end_of(const PromptRequest& request);
 
 }  // namespace cairn::replay

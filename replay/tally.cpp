@@ -48,6 +48,8 @@ void Tally::add(Tally&& other) {
   requests += other.requests;
   requests_failed += other.requests_failed;
   blocks_asked += other.blocks_asked;
+  matched += other.matched;
+  full_matched += other.full_matched;
   for (std::size_t i = 0; i < hits.size(); ++i) hits[i] += other.hits[i];
   misses += other.misses;
   stored += other.stored;

@@ -34,6 +34,8 @@ struct Tally {
   std::uint64_t requests = 0;         // matched and completed
   std::uint64_t requests_failed = 0;  // ended at the match
   std::uint64_t blocks_asked = 0;     // of requests whose match succeeded
+  std::uint64_t matched = 0;          // of those; with one KV group, as many as blocks were hit
+  std::uint64_t full_matched = 0;     // with several: by the full groups alone
   std::array<std::uint64_t, client::kTiers.size()> hits{};
   std::uint64_t misses = 0;
   std::uint64_t stored = 0;

@@ -49,6 +49,35 @@ json body_of(const CacheShape& shape) {
   return body;
 }
 
+// A block of `kv_model` takes no more than its bytes, and a tier what its number of blocks would
+// take if each layer were full.
+json body_of(const CacheShape& shape, const KvModel& kv_model) {
+  json body = kv_model.body();
+  for (json& group : body["kv_groups"]) group["layout"]["alignment"] = 1;
+  const std::uint64_t block_bytes = kv_model.as_if_full_bytes();
+  body["tiers"] = json::object();
+  const auto add = [&](const char* tier, std::uint64_t num_blocks) {
+    if (num_blocks > 0) body["tiers"][tier] = {{"size_bytes", num_blocks * block_bytes}};
+  };
+  add("device", shape.device_blocks);
+  add("pinned", shape.pinned_blocks);
+  add("disk", shape.disk_blocks);
+  body["offload"] = shape.offload;
+  if (!shape.eviction.empty()) body["eviction"] = shape.eviction;
+  return body;
+}
+
+// Whether the cache has these KV groups.
+bool has_groups(const json& description, const KvModel& kv_model) {
+  const json wanted = kv_model.body();
+  if (description.value("block_tokens", json()) != wanted.at("block_tokens")) return false;
+  json groups = description.value("kv_groups", json::array());
+  for (json& group : groups) {
+    if (group.is_object() && group.contains("layout")) group["layout"].erase("alignment");
+  }
+  return groups == wanted.at("kv_groups");
+}
+
 Answer<TargetCache> target_from(const std::string& name, const json& description) {
   return client::guarded([&] {
     TargetCache target;
@@ -59,26 +88,38 @@ Answer<TargetCache> target_from(const std::string& name, const json& description
       const auto found = tiers.find(client::to_string(tier));
       if (found == tiers.end()) continue;
       target.store_tier = tier;
-      target.store_tier_blocks = found->at("num_blocks").get<std::uint64_t>();
+      target.store_tier_blocks = found->value("num_blocks", std::uint64_t{0});
       break;
     }
     return target;
   });
 }
 
-}  // namespace
-
-Answer<TargetCache> open_target(client::CacheClient& client, const ReplayOptions& options) {
+Answer<TargetCache> open_any(client::CacheClient& client, const ReplayOptions& options) {
   const std::string name = options.cache.empty() ? fresh_name() : options.cache;
   if (!options.cache.empty()) {
     auto present = client.get_cache(name);
-    if (present) return target_from(name, *present);
+    if (present) {
+      if (options.kv_model && !has_groups(*present, *options.kv_model)) {
+        return ClientError{409, "cache_exists", "cache '" + name + "' has other KV groups"};
+      }
+      return target_from(name, *present);
+    }
     if (present.error().status != 404) return std::move(present).error();
   }
-  auto made = client.put_cache(name, body_of(options.shape));
+  auto made = client.put_cache(
+      name, options.kv_model ? body_of(options.shape, *options.kv_model) : body_of(options.shape));
   if (!made) return std::move(made).error();
   auto target = target_from(name, made->description);
   if (target) target->own = made->created;
+  return target;
+}
+
+}  // namespace
+
+Answer<TargetCache> open_target(client::CacheClient& client, const ReplayOptions& options) {
+  auto target = open_any(client, options);
+  if (target) target->kv_model = options.kv_model;
   return target;
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct TargetCache {
   std::size_t block_bytes = 0;
   client::Tier store_tier = client::Tier::device;  // the highest it has
   std::uint64_t store_tier_blocks = 0;             // its capacity
-  bool own = false;  // made by this replay, and used by no other client
+  bool own = false;                      // made by this replay, and used by no other client
+  std::optional<KvModel> kv_model = {};  // set: its KV groups
 };
 
 // Uses the cache in `options`, or creates it (or one with a new name) in their shape.

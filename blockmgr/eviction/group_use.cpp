@@ -1,6 +1,7 @@
 #include "blockmgr/eviction/group_use.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -52,13 +53,22 @@ std::uint32_t GroupUse::first_of_window(std::uint32_t group, std::uint32_t n) co
   return static_cast<std::uint32_t>(first_token / (groups_[group].keys_per_block * block_tokens_));
 }
 
-void GroupUse::add_stored_tails(const Prompt& prompt, Tails tails,
-                                std::vector<UsedBlock>& blocks) const {
+std::vector<UsedBlock> GroupUse::stored(const Prompt& prompt, Tails tails) const {
+  std::vector<UsedBlock> wanted;
+  add_full(prompt.keys, wanted);
   const std::uint32_t end = std::min(prompt.filled_keys, prompt.keys);
-  add_tail(storable(end), blocks);
+  add_tail(storable(end), wanted);
   if (tails == Tails::partings && prompt.full_matched > prompt.matched) {
-    add_tail(storable(std::min(prompt.full_matched, end)), blocks);
+    add_tail(storable(std::min(prompt.full_matched, end)), wanted);
   }
+  std::vector<UsedBlock> there;
+  add_full(prompt.full_matched, there);
+  add_tail(prompt.matched, there);
+  sort_blocks(wanted);
+  sort_blocks(there);
+  std::vector<UsedBlock> stored;
+  std::ranges::set_difference(wanted, there, std::back_inserter(stored));
+  return stored;
 }
 
 void sort_blocks(std::vector<UsedBlock>& blocks) {

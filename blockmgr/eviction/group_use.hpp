@@ -59,8 +59,10 @@ class GroupUse {
     ends,      // at the end of its prompt
     partings,  // also where its match ended short of the full groups: prompts part there
   };
-  // Adds the tails that a request stores, with blocks that are named twice.
-  void add_stored_tails(const Prompt& prompt, Tails tails, std::vector<UsedBlock>& blocks) const;
+  // The blocks that a request stores, sorted: the full groups' beyond those that are there already,
+  // and the tails but for the blocks that its match needed. Other blocks of a tail may be there
+  // too.
+  std::vector<UsedBlock> stored(const Prompt& prompt, Tails tails) const;
 
  private:
   std::uint64_t block_tokens_;

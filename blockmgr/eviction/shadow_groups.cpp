@@ -105,14 +105,12 @@ ShadowGroups::Match ShadowGroups::request(const ShadowRequest& request) {
     unlist(block);
     hold(block);
   }
-  blocks_.clear();
-  use_.add_full(count, blocks_);
-  use_.add_stored_tails({.keys = count,
+  blocks_ = use_.stored({.keys = count,
                          .filled_keys = request.end.full_blocks.value_or(count),
                          .matched = found.matched,
                          .full_matched = found.full_matched},
-                        options_.tails, blocks_);
-  sort_blocks(blocks_);
+                        options_.tails);
+  make_room(blocks_);
   for (const UsedBlock& used : blocks_) store(used, keys);
   policy_->ended(request_, request.end);
   list_held(request.end.next_use);
@@ -140,11 +138,11 @@ void ShadowGroups::list_held(NextUse next_use) {
 void ShadowGroups::store(const UsedBlock& used, std::span<const std::uint64_t> keys) {
   const std::uint64_t hash = keys[used.key];
   if (find(hash, used.group) != kNoBlock) return;
+  const std::uint64_t bytes = options_.groups[used.group].block_bytes;
+  Pool& pool = pool_of(used.group);
+  if (pool.used_bytes + bytes > pool.capacity_bytes) return;
   const auto before = parent_of(used);
-  if (before && find(keys[before->key], before->group) == kNoBlock) return;
-  if (!make_room(used.group)) return;
   std::uint32_t parent = before ? find(keys[before->key], before->group) : kNoBlock;
-  // Making room has evicted it.
   if (before && parent == kNoBlock) return;
   // Pools evict by themselves, so no block of another holds the parent.
   if (has_pools() && before && before->group != used.group) parent = kNoBlock;
@@ -164,21 +162,25 @@ void ShadowGroups::store(const UsedBlock& used, std::span<const std::uint64_t> k
   }
   index_.insert(block);
   if (parent != kNoBlock) ++nodes_[parent].children;
-  const std::uint64_t bytes = options_.groups[used.group].block_bytes;
-  pool_of(used.group).used_bytes += bytes;
+  pool.used_bytes += bytes;
   group_bytes_[used.group] += bytes;
   hold(block);
 }
 
-bool ShadowGroups::make_room(GroupIndex group) {
-  Pool& pool = pool_of(group);
-  const std::uint64_t bytes = options_.groups[group].block_bytes;
-  while (pool.used_bytes + bytes > pool.capacity_bytes) {
-    const std::uint32_t block = victim(pool);
-    if (block == kNoBlock) return false;
-    evict(block);
+// Engines ask for all room at once.
+void ShadowGroups::make_room(std::span<const UsedBlock> blocks) {
+  std::vector<std::uint64_t> wanted(pools_.size());
+  for (const UsedBlock& used : blocks) {
+    wanted[has_pools() ? used.group : 0] += options_.groups[used.group].block_bytes;
   }
-  return true;
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    Pool& pool = pools_[i];
+    while (pool.used_bytes > pool.capacity_bytes - std::min(pool.capacity_bytes, wanted[i])) {
+      const std::uint32_t block = victim(pool);
+      if (block == kNoBlock) break;
+      evict(block);
+    }
+  }
 }
 
 void ShadowGroups::evict(std::uint32_t block) {

@@ -91,6 +91,8 @@ class ShadowGroups {
   // Adds a block to those that the request holds. store() does nothing if there is no room.
   void hold(std::uint32_t block);
   void store(const UsedBlock& used, std::span<const std::uint64_t> keys);
+  // Evicts until there is room for these blocks, as far as that is possible.
+  void make_room(std::span<const UsedBlock> blocks);
   void list_held(NextUse next_use);
   bool has_pools() const { return pools_.size() > 1; }
   bool is_full(const Node& node) const {
@@ -102,7 +104,6 @@ class ShadowGroups {
   void insert_before(std::uint32_t block, std::uint32_t next);
   void unlist(std::uint32_t block);
   void relist(std::uint32_t block);
-  bool make_room(GroupIndex group);
   void evict(std::uint32_t block);
   std::uint32_t victim(Pool& pool);
   std::uint32_t first_leaf(Pool& pool, std::uint32_t list);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <random>
 
 namespace cairn {
@@ -127,6 +128,138 @@ TEST(ShadowGroups, PoolsKeepTheirBytesToThemselves) {
   // There is room for one state only.
   EXPECT_EQ(matched(cache, {190, 191, 192}), 3U);
   EXPECT_EQ(matched(cache, {180, 181, 182}), 0U);
+}
+
+// A window's block that is left over from an older tail is not found once its full block is gone.
+TEST(ShadowGroups, AWindowGoesBeforeTheFullBlockOfItsKey) {
+  ShadowGroups cache(options_of({kFull, kWindow}, 6));
+  for (std::uint64_t prompt = 1; prompt <= 30; ++prompt) {
+    const std::uint64_t first = 10 * prompt;
+    matched(cache, {first, first + 1, first + 2, first + 3});
+    EXPECT_LE(cache.used_bytes(0) + cache.used_bytes(1), 6U);
+    EXPECT_EQ(cache.used_bytes(0), 4U);
+  }
+}
+
+TEST(ShadowGroups, TheOrderLearnsFromFullBlocksOnly) {
+  // A class of prompts that come back among many that do not: learning finds more of them than
+  // LRU, with tails as without.
+  const auto hits = [](EvictionKind eviction, std::vector<UsedGroup> groups, std::uint64_t bytes) {
+    ShadowGroups::Options options = options_of(std::move(groups), bytes);
+    options.eviction = eviction;
+    options.policy_blocks = 200;
+    options.ghost_blocks = 100'000;
+    ShadowGroups cache(std::move(options));
+    std::uint64_t found = 0;
+    for (std::uint64_t i = 0; i < 6000; ++i) {
+      const bool returns = i % 4 == 0;
+      const std::uint64_t prompt = returns ? i / 4 % 60 : 1000 + i;
+      Keys keys;
+      for (std::uint64_t b = 0; b < 4; ++b) {
+        keys.push_back((prompt * 4 + b + 1) * 0x9E37'79B9'7F4A'7C15);
+      }
+      // Prompts that come back have short outputs.
+      const std::uint32_t output_tokens = returns ? 10 : 1000;
+      found += cache
+                   .request({.blocks = keys,
+                             .unix_ms = static_cast<std::int64_t>(i) * 1000,
+                             .end = {.output_tokens = output_tokens, .full_blocks = 4}})
+                   .matched;
+    }
+    return found;
+  };
+  // 60 prompts come back after 240: a cache of 100 prompts holds all of them, if it knows which.
+  EXPECT_EQ(hits(EvictionKind::lru, {kFull}, 400), 0U);
+  EXPECT_EQ(hits(EvictionKind::lru, {kFull, kState}, 1000), 0U);
+  EXPECT_GT(hits(EvictionKind::class_hazard, {kFull}, 400), 3000U);
+  EXPECT_GT(hits(EvictionKind::class_hazard, {kFull, kState}, 1000), 3000U);
+}
+
+// The most that any cache of some bytes can find, over all choices of what to keep. For caches of
+// a full group and one more, and prompts of six keys in all.
+class Optimum {
+ public:
+  Optimum(UsedGroup tail, std::uint64_t capacity_bytes)
+      : tail_(tail), capacity_bytes_(capacity_bytes) {}
+
+  std::int64_t hits(const std::vector<Keys>& prompts) const {
+    // By the set of blocks that the cache holds: the most hits so far.
+    std::vector<std::int64_t> most(kSets, kNever);
+    most[0] = 0;
+    for (const Keys& keys : prompts) {
+      std::uint32_t all = 0;
+      for (const std::uint64_t key : keys) all |= full(key) | tail(key);
+      std::vector<std::int64_t> next(kSets, kNever);
+      for (std::uint32_t set = 0; set < kSets; ++set) {
+        if (most[set] == kNever) continue;
+        next[set | all] = std::max(next[set | all], most[set] + found(set, keys));
+      }
+      // It may then drop any of them.
+      for (std::uint32_t bit = 1; bit < kSets; bit *= 2) {
+        for (std::uint32_t set = 0; set < kSets; ++set) {
+          if ((set & bit) == 0) next[set] = std::max(next[set], next[set | bit]);
+        }
+      }
+      for (std::uint32_t set = 0; set < kSets; ++set) {
+        most[set] = bytes(set) <= capacity_bytes_ ? next[set] : kNever;
+      }
+    }
+    return *std::ranges::max_element(most);
+  }
+
+ private:
+  static constexpr std::uint32_t kSets = 1U << 12U;
+  static constexpr std::int64_t kNever = -1'000'000;
+  static std::uint32_t full(std::uint64_t key) { return 1U << key; }
+  static std::uint32_t tail(std::uint64_t key) { return 1U << (key + 6); }
+  std::uint64_t bytes(std::uint32_t set) const {
+    return static_cast<std::uint64_t>(std::popcount(set & 63U)) +
+           tail_.block_bytes * static_cast<std::uint64_t>(std::popcount(set >> 6U));
+  }
+  std::int64_t found(std::uint32_t set, const Keys& keys) const {
+    std::int64_t longest = 0;
+    for (std::size_t n = 1; n <= keys.size() && (set & full(keys[n - 1])) != 0; ++n) {
+      bool served = (set & tail(keys[n - 1])) != 0;
+      if (tail_.kind == Kind::window && n > 1) served = served && (set & tail(keys[n - 2])) != 0;
+      if (served) longest = static_cast<std::int64_t>(n);
+    }
+    return longest;
+  }
+
+  UsedGroup tail_;
+  std::uint64_t capacity_bytes_;
+};
+
+TEST(ShadowGroups, NoOrderFindsMoreThanTheOptimum) {
+  const std::vector<Keys> kinds = {{0, 1, 2}, {0, 1, 3}, {0, 1}, {0}, {4, 5}, {4}};
+  constexpr UsedGroup kSmallState{.kind = Kind::state, .block_bytes = 2};
+  std::int64_t optimal = 0;
+  std::int64_t found = 0;
+  for (std::uint32_t seed = 0; seed < 150; ++seed) {
+    std::mt19937_64 random(seed);
+    std::vector<Keys> prompts;
+    for (int i = 0; i < 14; ++i) prompts.push_back(kinds[random() % kinds.size()]);
+    for (const UsedGroup& tail : {kWindow, kSmallState}) {
+      const std::uint64_t capacity_bytes = 4 + random() % 6;
+      const std::int64_t most = Optimum(tail, capacity_bytes).hits(prompts);
+      for (const bool has_pools : {false, true}) {
+        for (const auto eviction : {EvictionKind::lru, EvictionKind::class_hazard}) {
+          ShadowGroups::Options options = options_of({kFull, tail}, capacity_bytes);
+          options.eviction = eviction;
+          options.policy_blocks = 10;
+          if (has_pools) options.pool_bytes = {capacity_bytes / 2, (capacity_bytes + 1) / 2};
+          ShadowGroups cache(std::move(options));
+          std::int64_t hits = 0;
+          for (const Keys& keys : prompts) hits += matched(cache, keys);
+          ASSERT_LE(hits, most) << "seed " << seed << ", " << capacity_bytes << " bytes";
+          found += hits;
+          optimal += most;
+        }
+      }
+    }
+  }
+  EXPECT_GT(found, optimal / 4);
+  EXPECT_LT(found, optimal);
 }
 
 }  // namespace

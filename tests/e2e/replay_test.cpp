@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/e2e/support/raw_connection.hpp"
@@ -113,6 +115,123 @@ TEST_F(ReplayTest, FindsOneWrongByte) {
   const Outcome outcome = replay(flags);
   EXPECT_EQ(outcome.code, 1);
   EXPECT_GE(outcome.result.at("wrong_bytes"), 1);
+}
+
+// A model with larger blocks in its windows than in its other groups, and keys of half a block of
+// the workload.
+void write_model(const std::filesystem::path& path) {
+  const auto layout = [](int layers, int page_size) {
+    return json{{"num_layers", layers},
+                {"outer_dim", 2},
+                {"page_size", page_size},
+                {"inner_dim", 1},
+                {"dtype_width_bytes", 2}};
+  };
+  std::ofstream(path) << json{
+      {"block_tokens", 256},
+      {"kv_groups",
+       {{{"name", "attention"}, {"kind", "full"}, {"layout", layout(1, 256)}},
+        {{"name", "swa"}, {"kind", "window"}, {"window_tokens", 700}, {"layout", layout(2, 512)}},
+        {{"name", "mamba"}, {"kind", "state"}, {"layout", layout(3, 1)}}}}};
+}
+
+struct GroupWay {
+  std::string model;
+  std::string mode;
+  std::string read_via;
+};
+void PrintTo(const GroupWay& way, std::ostream* out) {
+  *out << way.model << " " << way.mode << " " << way.read_via;
+}
+class ReplayGroupsTest : public ReplayTest, public testing::WithParamInterface<GroupWay> {};
+INSTANTIATE_TEST_SUITE_P(Ways, ReplayGroupsTest,
+                         testing::Values(GroupWay{"gemma", "slots", "read"},
+                                         GroupWay{"state", "write", "keys"},
+                                         GroupWay{"file", "slots", "read"},
+                                         GroupWay{"file", "write", "keys"}),
+                         [](const auto& way) {
+                           return way.param.model + "_" + way.param.mode + "_" + way.param.read_via;
+                         });
+
+TEST_P(ReplayGroupsTest, FindsNoWrongByteAndTheBlocksThatEachMatchNeeds) {
+  const fakes::TempDir folder;
+  const std::string path = (folder.path() / "model.json").string();
+  write_model(path);
+  const Outcome outcome =
+      replay({"--generate", "agents", "--requests", "120", "--connections", "3", "--kv-groups",
+              GetParam().model == "file" ? path : GetParam().model, "--device-blocks", "0",
+              "--pinned-blocks", "64", "--disk-blocks", "160", "--mode", GetParam().mode,
+              "--read-via", GetParam().read_via});
+  EXPECT_EQ(outcome.code, 0) << outcome.result << outcome.err;
+  ASSERT_TRUE(outcome.result.is_object()) << outcome.err;
+  EXPECT_EQ(outcome.result.at("wrong_bytes"), 0);
+  EXPECT_GT(outcome.result.at("match").at("pinned"), 0) << outcome.result;
+  EXPECT_GT(outcome.result.at("match").at("disk"), 0) << outcome.result;
+  const int matched = outcome.result.at("kv_groups").at("matched");
+  EXPECT_GT(matched, 0);
+  EXPECT_GE(outcome.result.at("kv_groups").at("full_matched"), matched);
+  EXPECT_EQ(matched + outcome.result.at("match").at("miss").get<int>(),
+            outcome.result.at("blocks_asked"));
+  EXPECT_EQ(outcome.result.at("match"), outcome.result.at("server_match"));
+}
+
+TEST_F(ReplayTest, FindsOneWrongByteOfAWindow) {
+  const std::vector<std::string> flags = {
+      "--generate",      "chat",  "--requests",      "20",      "--connections", "1",
+      "--device-blocks", "0",     "--pinned-blocks", "4000",    "--disk-blocks", "0",
+      "--kv-groups",     "gemma", "--cache",         "windows", "--keep"};
+  ASSERT_EQ(replay(flags).code, 0);
+  const json blocks = rest_.get("/v1/caches/windows/blocks?limit=1000").document().at("blocks");
+  const auto window = std::ranges::find_if(
+      blocks, [](const json& block) { return block.at("kv_group") == "window-3"; });
+  ASSERT_NE(window, blocks.end());
+  const std::string block =
+      "/v1/caches/windows/keys/" + window->at("key").get<std::string>() + "?kv_group=window-3";
+  std::string bytes = rest_.get(block).body;
+  ASSERT_FALSE(bytes.empty());
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  ASSERT_TRUE(rest_.del(block).ok());
+  ASSERT_THAT(rest_.put_bytes(block, bytes), has_status(201));
+  const Outcome outcome = replay(flags);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_GE(outcome.result.at("wrong_bytes"), 1);
+}
+
+TEST_F(ReplayTest, RefusesACacheOfOtherKvGroups) {
+  const std::vector<std::string> flags = {
+      "--generate",      "chat",       "--requests",    "1", "--device-blocks", "0",
+      "--pinned-blocks", "100",        "--disk-blocks", "0", "--cache",         "others",
+      "--keep",          "--kv-groups"};
+  auto first = flags;
+  first.emplace_back("gemma");
+  ASSERT_EQ(replay(first).code, 0);
+  auto second = flags;
+  second.emplace_back("state");
+  const Outcome outcome = replay(second);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, testing::HasSubstr("has other KV groups"));
+}
+
+// One connection, so that the requests come in the order of the workload.
+TEST_F(ReplayTest, SimulationOfKvGroupsFindsWhatTheServerFinds) {
+  const std::vector<std::string> workload = {"--generate", "mixed",       "--requests",
+                                             "600",        "--kv-groups", "gemma"};
+  for (const std::string order : {"lru", "class_hazard"}) {
+    auto flags = workload;
+    append(flags, {"--connections", "1", "--device-blocks", "0", "--disk-blocks", "0",
+                   "--pinned-blocks", "300", "--eviction", order});
+    const Outcome served = replay(flags);
+    ASSERT_EQ(served.code, 0) << served.result << served.err;
+    std::vector<std::string> command = {
+        CAIRN_REPLAY_PROGRAM, "--simulate", "--json", "--capacity", "300", "--policy", order};
+    append(command, workload);
+    ChildProcess simulation(command);
+    ASSERT_EQ(simulation.wait(), 0) << simulation.standard_error();
+    const json simulated = json::parse(simulation.standard_output());
+    const double hit_rate = served.result.at("hit_rate");
+    EXPECT_GT(hit_rate, 0.1);
+    EXPECT_NEAR(simulated.at("hit_rates").at(order).at(0).get<double>(), hit_rate, 0.01) << order;
+  }
 }
 
 // --simulate reads what --record writes: the same requests have the same hits.

@@ -21,6 +21,7 @@ constexpr std::array<std::byte, 4> kKeys = {std::byte{0xAB}, std::byte{0x01}, st
                                             std::byte{0x02}};
 const KeyList kKeyList(kKeys, 2);
 const BlockHandle kHandle{Tier::pinned, 17, 3};
+const BlockHandle kWindowHandle{Tier::pinned, 17, 3, "swa"};
 
 // Sends the same response to every request, and keeps the last request.
 class CacheClientTest : public testing::Test {
@@ -75,6 +76,34 @@ TEST_F(CacheClientTest, RefusesAMatchThatIsNoPrefixOfTheKeys) {
     ASSERT_FALSE(match) << wrong;
     EXPECT_EQ(match.error().code, client::kBadAnswer) << wrong;
   }
+}
+
+TEST_F(CacheClientTest, MatchesKvGroups) {
+  answers(answer(200, R"({"matched": 1, "full_matched": 2, "lease": "L1", "expires_at_ms": 99,
+        "blocks": [{"key": "ab01", "tier": "pinned", "slot": 17, "generation": 3,
+                    "kv_group": "swa"}]})"));
+  const auto match = cache_.match_groups("c", kKeyList, 500);
+  ASSERT_TRUE(match) << match.error().detail;
+  EXPECT_EQ(last_.body, "\xAB\x01\xCD\x02");
+  EXPECT_EQ(match->matched, 1U);
+  EXPECT_EQ(match->full_matched, 2U);
+  ASSERT_EQ(match->blocks.size(), 1U);
+  EXPECT_EQ(match->blocks[0].key, "ab01");
+  EXPECT_EQ(match->blocks[0].handle, kWindowHandle);
+}
+
+TEST_F(CacheClientTest, NamesTheKvGroup) {
+  answers(answer(200, R"({"lease": "L2", "expires_at_ms": 7, "blocks": []})"));
+  ASSERT_TRUE(cache_.allocate("c", {.group_counts = {{"full", 2}, {"swa", 1}}, .lease_ms = 5}));
+  EXPECT_EQ(sent().at("counts"), (json{{"full", 2}, {"swa", 1}}));
+  EXPECT_FALSE(sent().contains("count"));
+  answers(answer(200, ""));
+  ASSERT_TRUE(cache_.write_slot("c", kWindowHandle, "L2", kKeys));
+  EXPECT_THAT(last_.target, testing::EndsWith("&kv_group=swa"));
+  answers(answer(200, R"({"blocks": [{"key": "ab01", "status": "committed"}]})"));
+  const client::CommitBlock block{kWindowHandle, kKeyList[0], {}};
+  ASSERT_TRUE(cache_.commit("c", "L2", {&block, 1}));
+  EXPECT_EQ(sent().at("blocks").at(0).at("kv_group"), "swa");
 }
 
 TEST_F(CacheClientTest, ReturnsTheServersProblem) {
