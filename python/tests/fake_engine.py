@@ -76,7 +76,7 @@ class FakeEngine:
         self.workers = workers
         self.pools = [Blocks(blocks) for _ in workers]
         for worker, pool in zip(workers, self.pools, strict=True):
-            worker.register(pool)
+            worker.register([pool])
         self._chunk = chunk
         self._free = list(range(blocks))
         self._received: dict[str, int] = {}
@@ -143,7 +143,7 @@ class FakeEngine:
                 return
             tokens = found
         self._blocks_for(request, max(tokens, request.num_computed_tokens, 1))
-        self.scheduler.allocated(request, request.blocks, tokens)
+        self.scheduler.allocated(request, [request.blocks], tokens)
         if tokens:
             request.num_computed_tokens = request.loaded_tokens = tokens
             request.loading = True

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from cairn.engine.hints import NO_HINT, Hint
-from cairn.engine.store import ReadRows, Row, WriteRows
+from cairn.engine.store import ReadRows, Row, Store, WriteRows
 from cairn.errors import LeaseLost, NoCapacity
 from server import PATIENCE_S
 
@@ -24,6 +24,9 @@ class FakeStore:
         self.gate = threading.Event()
         self.gate.set()
         self.released = 0
+
+    def of(self, group: int) -> Store:
+        return self
 
     def has(self, keys: Sequence[bytes]) -> int:
         self._answer()

@@ -342,7 +342,7 @@ class Threads(unittest.TestCase):
             while (found := lookups.poll("three", [key(1)], 0)) is None:
                 pass
             lookups.close()
-            return found
+            return found.matched
 
         with self.assertLogs("cairn.test"):
             lookups.poll("one", [key(1)], 0)

@@ -41,9 +41,9 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.lookups = Lookups(self.finder)  # type: ignore[arg-type]
 
     def found(self) -> int:
-        while (blocks := self.lookups.poll("a", [b"1", b"2"], 0)) is None:
+        while (reach := self.lookups.poll("a", [b"1", b"2"], 0)) is None:
             pass
-        return blocks
+        return reach.matched
 
     def end(self) -> None:
         self.lookups.close()
@@ -62,7 +62,7 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
         future, _ = self.lookups._under_way["a"]
         self.lookups._under_way["a"] = (future, 0.0)  # with a deadline that has passed
-        self.assertEqual(self.lookups.poll("a", [b"1"], 0), 0)
+        self.assertEqual(self.lookups.poll("a", [b"1"], 0), (0, 0))
         self.finder.gate.set()  # the answer arrives late and pins nothing
         self.end()
         self.assertEqual(len(self.finder.released), 1)

@@ -29,7 +29,7 @@ class Movers(unittest.TestCase):
         self.mover = self.make(lambda: self.store)
 
     def make(self, open_store: Callable[[], Store]) -> Mover:
-        mover = Mover(self.pool, Access(open_store, self.report), self.report)
+        mover = Mover([self.pool], Access(open_store, self.report), self.report)
         self.addCleanup(mover.close)
         return mover
 

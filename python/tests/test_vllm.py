@@ -14,12 +14,13 @@ from typing import Any
 from unittest import mock
 
 from cairn import Client
+from cairn.engine.groups import Group
 from cairn.engine.keys import Identity, Rank, all_ranks
 from cairn.engine.options import Options, Unsupported
 from cairn.engine.report import Report
-from cairn.model import Shape, Tier
+from cairn.model import KvGroup, Shape, Tier
 from cairn.vllm.scheduler import SchedulerSide, extra_of_block, extra_of_request, may_be_shared
-from cairn.vllm.setup import Setup
+from cairn.vllm.setup import BlockShape, LayerGroup, Setup
 from cairn.vllm.worker import WorkerSide
 from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request, content
 from server import PATIENCE_S, Server, ServerCase
@@ -52,11 +53,10 @@ class EngineCase(ServerCase):
         return Setup(
             options=Options(url, more.pop("token", None), cache=cache, ca=more.pop("ca", None), **sizes),
             identity=Identity("m", {"test": self.id()}),
-            block_tokens=BLOCK_TOKENS,
-            attention="full_attention",
+            layer_groups=[LayerGroup(0, Group("full0", "full", BLOCK_TOKENS), "full_attention", [])],
+            left_out=[],
             ranks=all_ranks(ranks, 1),
             replicas=1,
-            layers=[],
             num_blocks=256,
             loads=more.pop("loads", True),
             saves=more.pop("saves", True),
@@ -440,6 +440,18 @@ class RSWASpec(FullAttentionSpec):
     """Drops blocks of generated tokens."""
 
 
+class SlidingWindowSpec(SimpleNamespace):
+    pass
+
+
+class ChunkedLocalAttentionSpec(SimpleNamespace):
+    pass
+
+
+class CircularBufferSpec(SimpleNamespace):
+    pass
+
+
 class MambaSpec(SimpleNamespace):
     pass
 
@@ -481,13 +493,69 @@ def configuration(**more: Any) -> tuple[Any, Any]:
 
 
 class Setups(unittest.TestCase):
-    def test_hybrid_models_are_refused(self) -> None:
-        full, mamba = FullAttentionSpec(block_size=16), MambaSpec(block_size=16)
-        with self.assertRaisesRegex(Unsupported, "2 .*FullAttentionSpec, MambaSpec"):
-            Setup.of(*configuration(specs=[full, mamba]))
-        for one in (mamba, RSWASpec(block_size=16)):
-            with self.assertRaisesRegex(Unsupported, type(one).__name__):
-                Setup.of(*configuration(specs=[one]))
+    def test_layers_that_cairn_does_not_know_are_refused(self) -> None:
+        full = FullAttentionSpec(block_size=16)
+        for specs in ([RSWASpec(block_size=16)], [full, RSWASpec(block_size=16)]):
+            with self.assertRaisesRegex(Unsupported, "RSWASpec"):
+                Setup.of(*configuration(specs=specs))
+        window = SlidingWindowSpec(block_size=16, sliding_window=32)
+        with self.assertRaisesRegex(Unsupported, "has none"):
+            Setup.of(*configuration(specs=[window, window]))
+        with self.assertRaisesRegex(Unsupported, "mamba_cache_mode=align; here it is none"):
+            Setup.of(*configuration(specs=[full, MambaSpec(block_size=16, mamba_cache_mode="none")]))
+        with self.assertRaisesRegex(Unsupported, "16 KV cache groups; this model has 17"):
+            Setup.of(*configuration(specs=[full] * 17))
+        with self.assertRaisesRegex(Unsupported, "pipeline_parallel_size=2 with 2"):
+            Setup.of(*configuration(specs=[full, window], pipeline=2))
+        draft = SlidingWindowSpec(block_size=16, sliding_window=32, extra_retained_tokens=2)
+        with self.assertRaisesRegex(Unsupported, "draft layers"):
+            Setup.of(*configuration(specs=[full, draft]))
+
+    def test_groups_that_vllm_does_not_share_are_left_out(self) -> None:
+        ring = CircularBufferSpec(block_size=24, prefix_cacheable=False)
+        full, window = FullAttentionSpec(block_size=16), SlidingWindowSpec(block_size=16, sliding_window=32)
+        setup = Setup.of(*configuration(specs=[ring, full, window]))
+        self.assertEqual(setup.left_out, ["0 (CircularBufferSpec of a)"])
+        self.assertEqual([one.number for one in setup.layer_groups], [1, 2])
+        self.assertEqual(setup.groups.key_tokens, 16)
+
+    def test_a_model_with_several_groups_has_a_cache_with_kv_groups(self) -> None:
+        specs = [
+            SlidingWindowSpec(block_size=32, sliding_window=100, dtype="torch.bfloat16"),
+            FullAttentionSpec(block_size=16, dtype="torch.bfloat16"),
+            MambaSpec(block_size=16, mamba_cache_mode="align", shapes=((2, 8),)),
+            ChunkedLocalAttentionSpec(block_size=16, attention_chunk_size=64),
+        ]
+        setup = Setup.of(*configuration(specs=specs, tensor=2, extra={"cairn.pinned_bytes": 1 << 20}))
+        shapes = [BlockShape(3, 32 * 8, 2), BlockShape(3, 16 * 8, 2), BlockShape(2, 50, 1), BlockShape(1, 16, 2)]
+        groups = setup.kv_groups(shapes)
+        self.assertEqual(
+            groups,
+            [
+                KvGroup("window0", "window", Shape(3, 1, 32, 8, 2), 100),
+                KvGroup("full1", "full", Shape(3, 1, 16, 8, 2)),
+                KvGroup("state2", "state", Shape(2, 1, 1, 50, 1)),
+                KvGroup("window3", "window", Shape(1, 1, 16, 1, 2), 64),
+            ],
+        )
+        config = setup.group_cache_config(groups)
+        assert config is not None
+        self.assertEqual((config.block_tokens, config.tiers["pinned"].size_bytes), (16, 1 << 19))
+        self.assertTrue(setup.has_kv_groups)
+        self.assertFalse(Setup.of(*configuration()).has_kv_groups)
+        self.assertTrue(Setup.of(*configuration(specs=specs[2:3])).has_kv_groups)
+
+    def test_engines_with_other_groups_share_nothing(self) -> None:
+        full, window = FullAttentionSpec(block_size=16), SlidingWindowSpec(block_size=16, sliding_window=32)
+        other = SlidingWindowSpec(block_size=16, sliding_window=48)
+        names = [
+            Setup.of(*configuration(specs=specs)).cache_name(Rank())
+            for specs in ([full, window], [window, full], [full, other], [full, full])
+        ]
+        self.assertEqual(len(set(names)), 4)
+
+    def test_the_cache_of_a_single_full_group_keeps_its_name(self) -> None:
+        self.assertEqual(Setup.of(*configuration()).cache_name(Rank()), "tiny.87453e3fd7efe3d4.tp0of1.pp0of1")
 
     def test_a_latent_is_supported(self) -> None:
         spec = MLAAttentionSpec(block_size=16, dtype="torch.bfloat16")
@@ -497,7 +565,7 @@ class Setups(unittest.TestCase):
         config = setup.cache_config(num_layers=3, layer_values=16 * 576, dtype_bytes=2)
         assert config is not None
         self.assertEqual(config.layout, Shape(3, 1, 16, 576, 2))
-        self.assertEqual(setup.attention, "mla_attention")
+        self.assertEqual(setup.layer_groups[0].attention, "mla_attention")
 
     def test_a_latent_without_prefix_caching_is_refused(self) -> None:
         with self.assertRaisesRegex(Unsupported, "MLA .* prefix caching is off"):

@@ -24,9 +24,18 @@ class Base:
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
         self._connector_metadata = connector_metadata
 
+    def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+        _, received = self.get_finished(finished_req_ids)  # type: ignore[attr-defined]
+        return TransferResults(finished_recving=received or set())
+
     def _get_connector_metadata(self) -> Any:
         assert self._connector_metadata is not None
         return self._connector_metadata
+
+
+class TransferResults(SimpleNamespace):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"finished_sending": set(), "finished_recving": set(), "failed_recving": set()} | given)
 
 
 class Stats:
@@ -46,6 +55,7 @@ class Connector(unittest.TestCase):
                 "KVConnectorBase_V1": Base,
                 "KVConnectorMetadata": object,
                 "KVConnectorRole": Role,
+                "KVConnectorTransferResults": TransferResults,
                 "SupportsHMA": type("SupportsHMA", (), {}),
             },
             f"{transfer}.metrics": {"KVConnectorStats": Stats, "KVConnectorPromMetrics": object},
@@ -83,6 +93,7 @@ class Connector(unittest.TestCase):
             worker.bind_connector_metadata(object())
             worker.start_load_kv(object())
             self.assertEqual(worker.get_finished(set()), (None, None))
+            self.assertEqual(worker.get_transfer_results(set()), TransferResults())
             self.assertEqual(worker.get_block_ids_with_load_errors(), set())
             worker.wait_for_save()
             # A call for the other side.

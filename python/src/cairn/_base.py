@@ -14,8 +14,8 @@ from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
 from cairn.calls import life as _life
-from cairn.calls import transfers as _transfer
 from cairn.calls import service as _service
+from cairn.calls import transfers as _transfer
 from cairn.http import Call, Request, head_of
 
 if TYPE_CHECKING:

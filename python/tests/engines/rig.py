@@ -165,6 +165,10 @@ class EngineCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="cairn-engines-")
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
+        cls.make_model()
+
+    @classmethod
+    def make_model(cls) -> None:
         cls.model = make_model(cls.folder / "tiny", cls.LAYERS, cls.HIDDEN, *cls.KIND)
 
     @classmethod

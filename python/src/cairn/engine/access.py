@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from cairn._forks import in_each_child
 from cairn.client import Client
 from cairn.engine.options import Unsupported
 from cairn.engine.report import Report
-from cairn.engine.store import Store, WrongBlocks, open_store
+from cairn.engine.store import Store, WrongBlocks, open_group_store, open_store
 from cairn.errors import CacheExists, CairnError, NoAnswer, Refused, UnknownCache, is_silence
-from cairn.model import CacheConfig
+from cairn.model import CacheConfig, KvGroup
 
 T = TypeVar("T")
 
@@ -149,6 +149,27 @@ def open_access(
     def open_here() -> Store:
         return open_store(client, cache, config, ONBOARD_WAIT_MS, block_bytes, adopt)
 
+    access = _opened(cache, open_here, report)
+    report.info(f"using the cache {cache} of {client.url}; a block has {block_bytes} bytes")
+    return access
+
+
+def open_group_access(
+    client: Client,
+    cache: str,
+    config: CacheConfig | None,
+    groups: Sequence[KvGroup],
+    key_tokens: int,
+    report: Report,
+) -> Access:
+    """Like `open_access`, for a cache with these KV groups."""
+    access = _opened(cache, lambda: open_group_store(client, cache, config, groups, key_tokens), report)
+    sizes = ", ".join(f"{group.layout.block_bytes} of {group.name}" for group in groups)
+    report.info(f"using the cache {cache} of {client.url}; the bytes of a block: {sizes}")
+    return access
+
+
+def _opened(cache: str, open_here: Callable[[], Store], report: Report) -> Access:
     access = Access(open_here, report)
     try:
         access.open()
@@ -158,5 +179,4 @@ def open_access(
         raise Unsupported(str(error)) from error
     except Refused as error:
         raise Unsupported(f"the server refused the cache {cache}: {error}") from error
-    report.info(f"using the cache {cache} of {client.url}; a block has {block_bytes} bytes")
     return access

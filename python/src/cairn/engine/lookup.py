@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from cairn._forks import in_each_child
 from cairn.client import Client
 from cairn.engine.access import Breaker
+from cairn.engine.groups import Groups
 from cairn.engine.hints import Hint
 from cairn.engine.report import Report
 from cairn.engine.store import clear_caches
 from cairn.errors import CairnError, Refused, UnknownCache, is_silence
 from cairn.leases import KeptLease, LeaseKeeper
 from cairn.model import Match, MatchedBlock, Reuse, Tier
+from cairn.packed import Reach
 
 # The longest that the engine's loop waits when a request is first looked up: longer than a look-up on the same
 # host (about 0.3 ms per rank), shorter than a step.
@@ -29,14 +31,22 @@ DEADLINE_S = 2.0
 THREADS = 2
 # How long blocks stay pinned if this process dies.
 LEASE_MS = 30_000
+# How often the ranks are asked for a prefix that all of them can serve. Each answer but the last makes it shorter.
+MAX_ROUNDS = 16
 
 
 @dataclass
 class Found:
-    """How many blocks of a prefix every rank has, and the leases that pin them."""
+    """How many keys of a prefix every rank can serve, the leases that pin the blocks, and how many keys the full
+    groups in the caches reach; None if that is the same."""
 
     blocks: int = 0
     leases: list[KeptLease] = field(default_factory=list)
+    full_blocks: int | None = None
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.blocks, self.blocks if self.full_blocks is None else self.full_blocks)
 
 
 class Finder:
@@ -68,17 +78,11 @@ class Finder:
         """Finds and pins the prefix that every rank has. Blocks from index `wanted_from` on that are below the
         fast tier are being moved up when this returns. Finds nothing if the server does not answer. `session` is
         the conversation."""
-        found = Found(len(keys))
+        found = Found()
         if not self._breaker.may_ask():
-            return Found()
+            return found
         try:
-            for cache in self._caches:
-                match = self._match(cache, keys[: found.blocks], found, session)
-                if match is None:
-                    found.blocks = 0
-                    break
-                self._bring_up(cache, match.blocks[wanted_from:])
-                found.blocks = min(found.blocks, match.matched)
+            self._search(keys, wanted_from, session, found)
         except Exception as error:  # no error may reach the engine's loop
             self._failed(error)
             self.release(found)
@@ -120,26 +124,43 @@ class Finder:
     def close(self) -> None:
         self._client.close()
 
-    def _match(self, cache: str, keys: Sequence[bytes], found: Found, session: str | None) -> Match | None:
+    def _search(self, keys: Sequence[bytes], wanted_from: int, session: str | None, found: Found) -> None:
+        """Fills `found`, also in part if this raises."""
+        found.blocks = len(keys)
+        for cache in self._caches:
+            match = self._match(cache, keys[: found.blocks], found, session)
+            if match is None or match.lease is None:
+                found.blocks = 0
+                break
+            self._bring_up(cache, match.blocks[wanted_from:])
+            found.blocks = min(found.blocks, match.matched)
+
+    def _match(
+        self, cache: str, keys: Sequence[bytes], found: Found, session: str | None, have: int | None = None
+    ) -> Match | None:
+        """Its lease, if any, is added to `found`. None if there is no such cache."""
         asked_at = time.monotonic()
         try:
-            match = self._client.match(cache, keys, lease_ms=LEASE_MS, session=session)
+            match = self._client.match(cache, keys, lease_ms=LEASE_MS, session=session, have=have)
         except UnknownCache:
             return None  # its rank has not made it yet, or not again since the server's restart
-        if match.lease is None:
-            return None
-        found.leases.append(self._keeper.keep(match.lease, LEASE_MS, asked_at))
+        if match.lease is not None:
+            found.leases.append(self._keeper.keep(match.lease, LEASE_MS, asked_at))
         if self._on_found is not None:
             self._on_found(cache, match.blocks)
         return match
 
     def _bring_up(self, cache: str, blocks: Sequence[MatchedBlock]) -> None:
-        lower = [block.key for block in blocks if self._fast_tier and block.tier != self._fast_tier]
-        if not lower or self._fast_tier is None:
+        if self._fast_tier is None:
             return
-        # If this is refused, the load waits for the blocks or reads them over HTTP.
-        with contextlib.suppress(Refused):
-            self._client.transfer(cache, lower, self._fast_tier)
+        lower: dict[str | None, list[bytes]] = {}
+        for block in blocks:
+            if block.tier != self._fast_tier:
+                lower.setdefault(block.kv_group, []).append(block.key)
+        for group, keys in lower.items():
+            # If this is refused, the load waits for the blocks or reads them over HTTP.
+            with contextlib.suppress(Refused):
+                self._client.transfer(cache, keys, self._fast_tier, kv_group=group)
 
     def _failed(self, error: Exception) -> None:
         self._report.count("lookup_failures")
@@ -147,6 +168,69 @@ class Finder:
             self._report.warn(f"a look-up failed: {error!r}")
         elif self._breaker.silent():
             self._report.warn(f"the server does not answer; until it does, look-ups are misses: {error}")
+
+
+class GroupFinder(Finder):
+    """Looks in caches with KV groups. A prefix that some rank cannot serve may still have a shorter one that all
+    can, and a rank that can serve a prefix may not be able to serve a shorter one."""
+
+    def __init__(
+        self, client: Client, caches: Sequence[str], fast_tier: Tier | None, report: Report, groups: Groups
+    ) -> None:
+        super().__init__(client, caches, fast_tier, report)
+        self._groups = groups
+
+    def _search(self, keys: Sequence[bytes], wanted_from: int, session: str | None, found: Found) -> None:
+        full = self._agree(keys, 0, wanted_from, session, found)
+        if wanted_from > 0 and found.blocks <= wanted_from:
+            # The full groups' first blocks may be gone here, but the engine has them.
+            self._agree(keys, wanted_from, wanted_from, session, found)
+        found.full_blocks = full
+        if found.blocks <= wanted_from:
+            # Nothing is loaded. How far the full groups reach says what to save.
+            self.release(found)
+
+    def _agree(self, keys: Sequence[bytes], have: int, wanted_from: int, session: str | None, found: Found) -> int:
+        """Finds the longest prefix that all ranks can serve and at which an engine can resume, and pins it in
+        place of what `found` pins. Returns how far the full groups of all ranks reach."""
+        self.release(found)
+        wanted, full = len(keys), len(keys)
+        served = dict.fromkeys(self._caches, -1)
+        matches: dict[str, tuple[Match, list[KeptLease]]] = {}
+        for _ in range(MAX_ROUNDS):
+            for cache in self._caches:
+                if served[cache] == wanted or wanted == 0:
+                    continue
+                one = Found()
+                match = self._match(cache, keys[:wanted], one, session, min(have, wanted))
+                self._take(found, matches.pop(cache, (None, []))[1], one.leases)
+                served[cache] = matched = 0 if match is None else match.matched
+                reached = 0 if match is None else match.full_matched
+                full = full if reached is None or reached >= wanted else min(full, reached)
+                if match is not None:
+                    matches[cache] = match, one.leases
+                wanted = min(wanted, matched // self._groups.unit_keys * self._groups.unit_keys)
+            if wanted == 0 or all(one == wanted for one in served.values()):
+                break
+        else:
+            wanted = 0
+        found.blocks = wanted
+        if wanted > wanted_from:
+            for cache, (match, _) in matches.items():
+                self._bring_up(cache, self._wanted(match, keys, wanted_from))
+        return full
+
+    def _take(self, found: Found, old: list[KeptLease], new: list[KeptLease]) -> None:
+        """Pins `new` in place of `old`."""
+        found.leases = [lease for lease in found.leases if lease not in old] + new
+        for lease in old:
+            self._keeper.drop(lease)
+
+    def _wanted(self, match: Match, keys: Sequence[bytes], wanted_from: int) -> list[MatchedBlock]:
+        """The blocks of a match that the engine does not have."""
+        has = set(keys[:wanted_from])
+        states = {group.name for group in self._groups.groups if group.kind == "state"}
+        return [block for block in match.blocks if block.kv_group in states or block.key not in has]
 
 
 class Lookups:
@@ -164,12 +248,12 @@ class Lookups:
 
     def poll(
         self, request: str, keys: Sequence[bytes], wanted_from: int, session: str | None = None
-    ) -> int | None:
-        """How many blocks of `keys` the server has, or None if that is not known yet. The blocks stay pinned until
-        `take` or `forget`."""
+    ) -> Reach | None:
+        """How far the server's blocks of `keys` reach, or None if that is not known yet. The blocks stay pinned
+        until `take` or `forget`."""
         found = self._found.get(request)
         if found is not None and self._finder.is_held(found):
-            return found.blocks
+            return found.reach
         if found is not None:
             self.forget(request)
         wait_s = POLL_AGAIN_S
@@ -184,10 +268,10 @@ class Lookups:
             if time.monotonic() < deadline:
                 return None
             self._abandon(request)
-            return 0
+            return Reach(0, 0)
         del self._under_way[request]
         self._found[request] = found
-        return found.blocks
+        return found.reach
 
     def take(self, request: str) -> Found:
         """Returns what pins the request's blocks. The caller must release it."""

@@ -66,8 +66,9 @@ class Pool(Protocol):
 class Mover:
     """Used by the engine's thread only."""
 
-    def __init__(self, pool: Pool, access: Access, report: Report) -> None:
-        self._pool = pool
+    def __init__(self, pools: Sequence[Pool], access: Access, report: Report) -> None:
+        """pools: by the group that loads and saves name."""
+        self._pools = pools
         self._access = access
         self._report = report
         self._begin()
@@ -89,9 +90,9 @@ class Mover:
             self._loading += len(loads)
         begun = 0
         try:
-            after = self._pool.order() if loads else None
             deadline = time.monotonic() + LOAD_DEADLINE_S
             for load in loads:
+                after = self._pools[load.group].order()
                 self._loads.submit(self._load, load, after, deadline)
                 begun += 1
         except Exception:
@@ -113,13 +114,13 @@ class Mover:
         self._drop_prepared()
         for save in saves:
             with self._lock:
-                full = self._pending_saves >= MAX_PENDING_SAVES
+                full = self._pending_saves >= MAX_PENDING_SAVES * len(self._pools)
                 self._pending_saves += not full
             if full:
                 self._report.count("saves_skipped_blocks", len(save.blocks))
                 self._report.warn("blocks are not saved: the server is slower than the engine")
             else:
-                self._prepared.append((save, self._saves.submit(self._allocate, len(save.blocks))))
+                self._prepared.append((save, self._saves.submit(self._allocate, save)))
 
     def save(self) -> None:
         """After the step: copies what it computed into its slots. The rest is done in the background."""
@@ -129,7 +130,7 @@ class Mover:
             write: WriteRows | None = None
             try:
                 write = slots.result(max(deadline - time.monotonic(), 0))
-                copies = self._pool.save(save.blocks, write.rows)
+                copies = self._pools[save.group].save(save.blocks, write.rows)
             except NotYet:
                 self._give_up(slots)
                 self._skip(save)
@@ -143,14 +144,16 @@ class Mover:
                 self._saves.submit(self._commit, save, write, copies)
 
     def fence(self) -> None:
-        self._pool.fence()
+        for pool in self._pools:
+            pool.fence()
 
     def close(self) -> None:
         """Commits what was copied, unless the server does not answer. Cancels loads that have not begun."""
         self._drop_prepared()
         self._loads.shutdown(wait=True, cancel_futures=True)
         self._saves.shutdown(wait=True)
-        self._pool.close()
+        for pool in self._pools:
+            pool.close()
 
     def _load(self, load: Load, after: object, deadline: float) -> None:
         failed = set(load.blocks)
@@ -158,11 +161,11 @@ class Mover:
         try:
             if began > deadline:
                 raise NoAnswer(f"it waited more than {LOAD_DEADLINE_S:.0f} s for other loads")
-            read = self._access.use(lambda store: store.read(load.keys))
+            read = self._access.use(lambda store: store.of(load.group).read(load.keys))
             try:
                 rows = read.rows[: len(load.keys)]
                 if rows:
-                    self._pool.load(load.blocks[: len(rows)], rows, after).wait()
+                    self._pools[load.group].load(load.blocks[: len(rows)], rows, after).wait()
                 read.end()
             except BaseException:
                 read.release()
@@ -176,7 +179,7 @@ class Mover:
             self._report.loaded(
                 blocks=len(load.blocks) - len(failed),
                 failed_blocks=len(failed),
-                block_bytes=self._pool.block_bytes,
+                block_bytes=self._pools[load.group].block_bytes,
                 seconds=time.monotonic() - began,
             )
             self._load_done(load, failed)
@@ -187,9 +190,9 @@ class Mover:
             self._done.append((load, failed))
             self._load_ended.notify()
 
-    def _allocate(self, count: int) -> WriteRows:
+    def _allocate(self, save: Save) -> WriteRows:
         try:
-            return self._access.use(lambda store: store.write(count))
+            return self._access.use(lambda store: store.of(save.group).write(len(save.blocks)))
         except Refused as error:
             self._report.warn(f"blocks are not saved: {error}")
             raise
@@ -200,7 +203,9 @@ class Mover:
             self._access.check()
             new = write.commit(save.keys, [save.parent, *save.keys[:-1]], save.hint)
             self._report.saved(
-                blocks=new, duplicate_blocks=len(save.keys) - new, block_bytes=self._pool.block_bytes
+                blocks=new,
+                duplicate_blocks=len(save.keys) - new,
+                block_bytes=self._pools[save.group].block_bytes,
             )
         except CairnError as error:
             self._access.failed(error)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cairn.address import parse_address, token_from
 from cairn.client import Client
-from cairn.model import CacheConfig, Shape, TierConfig
+from cairn.model import CacheConfig, KvGroup, Shape, TierConfig
 
 DEFAULT_URL = "http://127.0.0.1:7070"
 # The sum over all ranks.
@@ -90,5 +90,25 @@ class Options:
                         f"and a block has {shape.block_bytes} bytes"
                     )
                 tiers[tier] = TierConfig(blocks)
-        # Write through to disk: those blocks survive a restart of the server.
-        return CacheConfig(shape, tiers, offload="on_commit" if "disk" in tiers else None)
+        return CacheConfig(shape, tiers, offload=_offload(tiers))
+
+    def group_cache_config(self, groups: Sequence[KvGroup], key_tokens: int, ranks: int = 1) -> CacheConfig | None:
+        """Like `cache_config`, with KV groups."""
+        if self.cache is not None:
+            return None
+        tiers = {}
+        largest = max(group.layout.block_bytes for group in groups)
+        for tier, size in (("pinned", self.pinned_bytes), ("disk", self.disk_bytes)):
+            if size:
+                if size // ranks < largest:
+                    raise Unsupported(
+                        f"cairn.{tier}_bytes={size} holds no block: there are {ranks} ranks, "
+                        f"and the largest block has {largest} bytes"
+                    )
+                tiers[tier] = TierConfig(size_bytes=size // ranks)
+        return CacheConfig(tiers=tiers, offload=_offload(tiers), block_tokens=key_tokens, kv_groups=list(groups))
+
+
+def _offload(tiers: Mapping[str, TierConfig]) -> str | None:
+    """Blocks are written through to disk, so that they survive a restart of the server."""
+    return "on_commit" if "disk" in tiers else None

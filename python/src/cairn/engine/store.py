@@ -6,14 +6,14 @@ Both provide rows: the memory of one block each, in canonical order, to copy fro
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from cairn.client import Client
 from cairn.engine.hints import NO_HINT, Hint
 from cairn.engine.page_tables import fill_ahead
 from cairn.errors import CairnError, UnknownCache
-from cairn.model import CacheConfig
+from cairn.model import CacheConfig, KvGroup
 from cairn.tier_map import Rows
 from cairn.tier_view import ReadBlocks, TierView, WriteBlocks
 
@@ -53,6 +53,9 @@ class WriteRows(Protocol):
 class Store(Protocol):
     """Every call may raise a CairnError and ends within the client's timeout."""
 
+    def of(self, group: int) -> Store:
+        """The blocks of one KV group, by its number."""
+
     def has(self, keys: Sequence[bytes]) -> int:
         """The length of the longest prefix that exists now. It is not pinned."""
 
@@ -65,22 +68,27 @@ class Store(Protocol):
 class HttpStore:
     """Copies blocks over HTTP, for servers on other hosts."""
 
-    def __init__(self, client: Client, cache: str, block_bytes: int) -> None:
+    def __init__(self, client: Client, cache: str, block_bytes: int, kv_group: str | None = None) -> None:
         self._client = client
         self._cache = cache
         self._block_bytes = block_bytes
+        self._kv_group = kv_group
+
+    def of(self, group: int) -> Store:
+        return self
 
     def has(self, keys: Sequence[bytes]) -> int:
         return self._client.match(self._cache, keys, lease_ms=0).matched
 
     def read(self, keys: Sequence[bytes]) -> ReadRows:
-        read = self._client.read(self._cache, keys)
+        read = self._client.read(self._cache, keys, kv_group=self._kv_group)
         if len(read.data) != read.matched * self._block_bytes:
             raise CairnError(f"{len(read.data)} bytes for {read.matched} blocks of {self._block_bytes}")
         return _HttpRead(Rows(read.data, range(0, len(read.data), self._block_bytes), self._block_bytes))
 
     def write(self, count: int) -> WriteRows:
-        return _HttpWrite(self._client, self._cache, bytearray(count * self._block_bytes), count)
+        data = bytearray(count * self._block_bytes)
+        return _HttpWrite(self._client, self._cache, data, count, self._kv_group)
 
 
 class _HttpRead:
@@ -95,15 +103,24 @@ class _HttpRead:
 
 
 class _HttpWrite:
-    def __init__(self, client: Client, cache: str, data: bytearray, count: int) -> None:
+    def __init__(
+        self, client: Client, cache: str, data: bytearray, count: int, kv_group: str | None = None
+    ) -> None:
         size = len(data) // count
         self.rows: Sequence[Row] = Rows(memoryview(data), range(0, len(data), size), size)
         self._client = client
         self._cache = cache
+        self._kv_group = kv_group
 
     def commit(self, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint = NO_HINT) -> int:
         answer = self._client.write(
-            self._cache, keys, list(self.rows), parents=parents, reuse=hint.reuse, session=hint.session
+            self._cache,
+            keys,
+            list(self.rows),
+            parents=parents,
+            reuse=hint.reuse,
+            session=hint.session,
+            kv_group=self._kv_group,
         )
         return sum(one.status == "committed" for one in answer.blocks)
 
@@ -118,6 +135,9 @@ class MappedStore:
         self._http = HttpStore(client, cache, view.block_bytes)
         self._view = view
         self._wait_ms = wait_ms
+
+    def of(self, group: int) -> Store:
+        return self
 
     def has(self, keys: Sequence[bytes]) -> int:
         return self._http.has(keys)
@@ -202,6 +222,46 @@ def open_store(
         else:
             return MappedStore(client, cache, view, wait_ms)
     return HttpStore(client, cache, info.block_bytes)
+
+
+class GroupStore:
+    """A cache with KV groups, over HTTP: the server does not export such memory."""
+
+    def __init__(self, client: Client, cache: str, block_bytes: Mapping[str, int]) -> None:
+        """block_bytes: by the groups' names, in the order of their numbers."""
+        self._client = client
+        self._cache = cache
+        self._of = [HttpStore(client, cache, size, name) for name, size in block_bytes.items()]
+
+    def of(self, group: int) -> Store:
+        return self._of[group]
+
+    def has(self, keys: Sequence[bytes]) -> int:
+        return self._client.match(self._cache, keys, lease_ms=0).matched
+
+    def read(self, keys: Sequence[bytes]) -> ReadRows:
+        raise TypeError("blocks of a cache with KV groups are read group by group")
+
+    def write(self, count: int) -> WriteRows:
+        raise TypeError("blocks of a cache with KV groups are written group by group")
+
+
+def open_group_store(
+    client: Client, cache: str, config: CacheConfig | None, groups: Sequence[KvGroup], key_tokens: int
+) -> Store:
+    """Makes the cache, or without a `config` uses an existing one. Raises CacheExists if the cache has another
+    configuration, and WrongBlocks if it has other groups."""
+    info = client.cache(cache) if config is None else client.make_cache(cache, config)
+    own, its = (
+        [(one.name, one.kind, one.window_tokens, one.layout.page_size, one.layout.block_bytes) for one in given]
+        for given in (groups, info.kv_groups)
+    )
+    if own != its or info.block_tokens != key_tokens:
+        raise WrongBlocks(
+            f"the cache {cache} has {info.block_tokens} tokens a key and the KV groups {its}; "
+            f"the engine has {key_tokens} and {own}"
+        )
+    return GroupStore(client, cache, {group.name: group.layout.block_bytes for group in groups})
 
 
 def clear_caches(client: Client, caches: Iterable[str]) -> bool:

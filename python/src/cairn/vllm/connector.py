@@ -14,6 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
     KVConnectorRole,
+    KVConnectorTransferResults,
     SupportsHMA,
 )
 from vllm.distributed.parallel_state import get_pp_group, get_tensor_model_parallel_rank
@@ -54,8 +55,7 @@ def guarded(otherwise: Callable[[], Any]) -> Callable[[Callable[P, T]], Callable
 
 
 class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Derives from SupportsHMA so that vLLM leaves models with several KV cache groups to this connector, which
-    refuses them with a clear error."""
+    """Derives from SupportsHMA so that vLLM keeps the KV cache groups of a model apart."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -88,7 +88,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @guarded(lambda: None)
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        self._in_scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
+        self._in_scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     @guarded(lambda: CairnMetadata(Step()))
     def build_connector_meta(self, scheduler_output: Any) -> CairnMetadata:
@@ -97,7 +97,9 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     @guarded(lambda: None)
     def update_connector_output(self, connector_output: Any) -> None:
         self._in_scheduler.loads_ended(
-            connector_output.finished_recving or set(), connector_output.invalid_block_ids or set()
+            connector_output.finished_recving or set(),
+            connector_output.invalid_block_ids or set(),
+            connector_output.failed_recving or set(),
         )
 
     @guarded(lambda: (False, None))
@@ -124,7 +126,9 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         from cairn.engine.torch_pool import TorchPool
 
-        self._in_worker.register(TorchPool(self._setup.own_layers(kv_caches), self._setup.num_blocks))
+        num_blocks = self._setup.num_blocks
+        groups = self._setup.layer_groups
+        self._in_worker.register([TorchPool(group.own_layers(kv_caches), num_blocks) for group in groups])
 
     @guarded(lambda: None)
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
@@ -152,6 +156,12 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     @guarded(lambda: (None, None))
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         return None, self._in_worker.take_loaded() or None
+
+    @guarded(lambda: KVConnectorTransferResults())
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        results = super().get_transfer_results(finished_req_ids)
+        results.failed_recving |= self._in_worker.take_failed_requests()
+        return results
 
     @guarded(set)
     def get_block_ids_with_load_errors(self) -> set[int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cairn.engine.hints import hint_or_none
 from cairn.engine.keys import Extra, KeyChain
-from cairn.engine.lookup import Finder, Found, Lookups
-from cairn.engine.plan import Planner, Step
+from cairn.engine.lookup import Finder, Found, GroupFinder, Lookups
+from cairn.engine.plan import Computed, Planner, Step
 from cairn.engine.report import Report
+from cairn.model import Tier
+from cairn.packed import Reach
 from cairn.vllm.setup import LOOKUP_TIMEOUT_S, Setup
 
 if TYPE_CHECKING:
@@ -27,15 +29,30 @@ class SchedulerSide:
         self._report = report
         client = setup.options.client(LOOKUP_TIMEOUT_S)
         caches = [setup.cache_name(rank) for rank in setup.ranks]
+        groups = setup.groups
+        fast_tier: Tier | None = "pinned" if setup.options.pinned_bytes else None
         self._events: Events | None = None
-        if setup.publishes_events:
-            from cairn.vllm.events import Events
+        self._finder: Finder
+        if setup.has_kv_groups:
+            if setup.publishes_events:
+                report.warn(
+                    "vLLM's KV events do not report blocks in Cairn: this model has several KV cache groups"
+                )
+            for group in setup.left_out:
+                report.info(f"the KV cache group {group} is left out: vLLM does not share its blocks")
+            self._finder = GroupFinder(client, caches, fast_tier, report, groups)
+        else:
+            if setup.publishes_events:
+                from cairn.vllm.events import Events
 
-            self._events = Events(client, caches, setup.block_tokens, setup.attention, report)
-        on_found = None if self._events is None else self._events.found
-        self._finder = Finder(client, caches, "pinned" if setup.options.pinned_bytes else None, report, on_found)
+                attention = setup.layer_groups[0].attention
+                self._events = Events(client, caches, groups.key_tokens, attention, report)
+            on_found = None if self._events is None else self._events.found
+            self._finder = Finder(client, caches, fast_tier, report, on_found)
         self._lookups = Lookups(self._finder)
-        self._planner = Planner(setup.block_tokens)
+        self._key_tokens = groups.key_tokens
+        self._planner = Planner(groups)
+        self._numbers = {one.number: place for place, one in enumerate(setup.layer_groups)}
         self._requests: dict[str, Any] = {}
         self._holding: dict[str, Found] = {}  # what pins the blocks of running loads
         self._looked_up = 0
@@ -48,35 +65,41 @@ class SchedulerSide:
             return 0
         is_new = not self._planner.knows(name)
         if is_new:
-            chain = KeyChain(self._setup.identity.root, self._setup.block_tokens, extra_of_request(request))
+            chain = KeyChain(self._setup.identity.root, self._key_tokens, extra_of_request(request))
             hint = hint_or_none(request.kv_transfer_params, "kv_transfer_params", self._report)
             self._planner.begin(name, chain, extra_of_block(request), hint)
             self._requests[name] = request
         keys = self._planner.keys(name, request.all_token_ids)
         if is_new and self._events is not None:
             self._events.track(request, 0, keys)
-        computed = computed_tokens // self._setup.block_tokens
+        computed = computed_tokens // self._key_tokens
         if len(keys) <= computed:
-            self._planner.found(name, computed, computed_tokens)  # there is nothing more to look up
+            self._planner.found(name, Reach(computed, computed), computed_tokens)  # there is nothing to look up
             return 0
         present = self._lookups.poll(name, keys, computed, self._planner.hint(name).session)
         if present is None:
             return None
         tokens = self._planner.found(name, present, computed_tokens)
-        self._count(len(keys) - computed, max(present - computed, 0))
+        self._stop_at_junction(request)
+        self._count(len(keys) - computed, max(present.matched - computed, 0))
         if not self._setup.loads or request.skip_reading_prefix_cache:
             return 0
         return tokens
 
-    def allocated(self, request: Any, blocks: list[int], loaded_tokens: int) -> None:
-        """Records that the engine reserved blocks for the request, and that it wants `loaded_tokens` loaded."""
+    def allocated(self, request: Any, tables: Sequence[list[int]], loaded_tokens: int) -> None:
+        """Records that the engine reserved blocks for the request, and that it wants `loaded_tokens` loaded.
+        tables: by vLLM's groups."""
         name = request.request_id
         if not self._planner.knows(name):
             return
         found = self._lookups.take(name)
         if loaded_tokens > 0:
-            self._planner.load(name, blocks, loaded_tokens)
             self._holding[name] = found
+            try:
+                self._planner.load(name, self._own(tables), loaded_tokens)
+            except Exception:  # the engine waits for the load, so it must end
+                self._report.failed("a load could not be planned")
+                self._planner.refuse(name)
         else:
             self._lookups.release(found)
 
@@ -92,31 +115,49 @@ class SchedulerSide:
         return step
 
     def _plan_saves(self, output: Any, step: Step) -> None:
-        def blocks_of(name: str) -> list[int]:
-            blocks: list[int] = output.kv_connector_block_state.get_block_ids(name)[0]
-            return blocks
-
-        for name, scheduled in output.num_scheduled_tokens.items():
+        state = output.kv_connector_block_state
+        offered = getattr(state, "boundary_state_offloads", None) or {}
+        for name in dict.fromkeys([*output.num_scheduled_tokens, *offered]):
             request = self._requests.get(name)
             if request is None:
                 continue
-            save = self._planner.computes(
-                name,
-                request.all_token_ids,
-                request.num_computed_tokens + scheduled,
-                functools.partial(blocks_of, name),
+            computed = Computed(
+                request.num_computed_tokens + output.num_scheduled_tokens.get(name, 0),
+                getattr(request, "num_prompt_tokens", 0),
+                [getattr(request, "shared_prefix_boundary", 0)],
+                [
+                    (self._numbers[group], block, tokens)
+                    for group, block, tokens in offered.get(name, ())
+                    if group in self._numbers
+                ],
             )
-            if save is not None:
+            tables = _Tables(self, state, name)
+            for save in self._planner.computes(name, request.all_token_ids, computed, tables):
                 step.saves.append(save)
                 if self._events is not None:
                     self._events.track(request, save.first, save.keys)
+
+    def _own(self, tables: Sequence[list[int]]) -> list[list[int]]:
+        """The block tables of the groups that Cairn keeps."""
+        return [tables[one.number] for one in self._setup.layer_groups]
+
+    def _stop_at_junction(self, request: Any) -> None:
+        """Makes vLLM keep the states where the full groups' blocks of this prompt end, if they reach further than
+        the states: other requests part there. vLLM does the same if its own prefix cache shows such a place."""
+        junction = self._planner.junction(request.request_id)
+        if junction > getattr(request, "shared_prefix_boundary", junction):
+            request.shared_prefix_boundary = junction
 
     def take_events(self) -> list[Any]:
         """vLLM's events for blocks that the server stored or removed."""
         return [] if self._events is None else self._events.take()
 
-    def loads_ended(self, requests: set[str], failed_blocks: set[int]) -> None:
+    def loads_ended(
+        self, requests: set[str], failed_blocks: set[int], failed_requests: Collection[str] = ()
+    ) -> None:
         """Releases the blocks of loads that ended."""
+        for name in failed_requests:
+            self._planner.failed(name)
         # vLLM reports failed blocks together with the end of their load, or earlier.
         if failed_blocks:
             for name in self._holding:
@@ -153,6 +194,21 @@ class SchedulerSide:
                 f"{self._looked_up} blocks were looked up and none was there. Either requests share no prefix, or "
                 f"the cache {self._setup.cache_name(self._setup.ranks[0])} is too small"
             )
+
+
+class _Tables:
+    """The block tables of a request, asked for once and only if something is saved."""
+
+    def __init__(self, side: SchedulerSide, state: Any, request: str) -> None:
+        self._side = side
+        self._state = state
+        self._request = request
+        self._tables: list[list[int]] | None = None
+
+    def __call__(self) -> list[list[int]]:
+        if self._tables is None:
+            self._tables = self._side._own(self._state.get_block_ids(self._request))
+        return self._tables
 
 
 def may_be_shared(request: Any) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from cairn.engine.access import TIMEOUT_S, open_access
+from cairn.engine.access import TIMEOUT_S, Access, open_access, open_group_access
 from cairn.engine.keys import Rank
 from cairn.engine.mover import IDLE_WAIT_S, Mover, Pool
 from cairn.engine.plan import Step
 from cairn.engine.report import Report
-from cairn.vllm.setup import Setup
+from cairn.vllm.setup import BlockShape, Setup
 
 
 class ShapedPool(Pool, Protocol):
@@ -32,15 +33,16 @@ class WorkerSide:
         self._report = report
         self._client = setup.options.client(TIMEOUT_S)
         self._mover: Mover | None = None
+        self._loading: dict[str, int] = {}  # how many loads of a request are running
         self._failed_blocks: set[int] = set()
+        self._failed_requests: set[str] = set()
         self._may_wait = False  # in this step
 
-    def register(self, pool: ShapedPool) -> None:
-        """Opens the rank's cache. Raises Unsupported if the server refuses it or has one that does not fit."""
-        name = self._setup.cache_name(self._rank)
-        config = self._setup.cache_config(pool.num_layers, pool.layer_values, pool.dtype_bytes)
-        access = open_access(self._client, name, config, pool.block_bytes, self._report, pool.adopt)
-        self._mover = Mover(pool, access, self._report)
+    def register(self, pools: Sequence[ShapedPool]) -> None:
+        """Opens the rank's cache. pools: one for each group. Raises Unsupported if the server refuses the cache or
+        has one that does not fit."""
+        access = self._open_groups(pools) if self._setup.has_kv_groups else self._open(*pools)
+        self._mover = Mover(pools, access, self._report)
 
     def fence(self) -> None:
         """Call before the engine begins work that may overwrite saved blocks."""
@@ -56,6 +58,8 @@ class WorkerSide:
 
     def load(self, step: Step) -> None:
         if self._mover is not None:
+            for load in step.loads:
+                self._loading[load.request] = self._loading.get(load.request, 0) + 1
             self._mover.load(step.loads)
 
     def save(self) -> None:
@@ -63,17 +67,45 @@ class WorkerSide:
             self._mover.save()
 
     def take_loaded(self) -> set[str]:
-        """The requests whose loads have ended. `take_failed_blocks` names the blocks that did not arrive."""
+        """The requests whose loads have ended. `take_failed_blocks` names the blocks that did not arrive, or with
+        KV groups `take_failed_requests` the requests."""
         done = [] if self._mover is None else self._mover.take_done(IDLE_WAIT_S if self._may_wait else 0.0)
-        for _, failed in done:
-            self._failed_blocks |= failed
-        return {load.request for load, _ in done}
+        ended = set()
+        for load, failed in done:
+            self._loading[load.request] -= 1
+            if self._loading[load.request] == 0:
+                del self._loading[load.request]
+                ended.add(load.request)
+            if self._setup.has_kv_groups and (failed or not load.keys):
+                self._failed_requests.add(load.request)
+            elif not self._setup.has_kv_groups:
+                self._failed_blocks |= failed
+        return ended
 
     def take_failed_blocks(self) -> set[int]:
         failed, self._failed_blocks = self._failed_blocks, set()
+        return failed
+
+    def take_failed_requests(self) -> set[str]:
+        """The requests some of whose blocks did not arrive, and whose loads have all ended. vLLM computes all of
+        such a request again: it does not take single blocks of several groups for failed."""
+        failed = {name for name in self._failed_requests if name not in self._loading}
+        self._failed_requests -= failed
         return failed
 
     def close(self) -> None:
         if self._mover is not None:
             self._mover.close()
         self._client.close()
+
+    def _open(self, pool: ShapedPool) -> Access:
+        config = self._setup.cache_config(pool.num_layers, pool.layer_values, pool.dtype_bytes)
+        name = self._setup.cache_name(self._rank)
+        return open_access(self._client, name, config, pool.block_bytes, self._report, pool.adopt)
+
+    def _open_groups(self, pools: Sequence[ShapedPool]) -> Access:
+        shapes = [BlockShape(pool.num_layers, pool.layer_values, pool.dtype_bytes) for pool in pools]
+        groups = self._setup.kv_groups(shapes)
+        config, key_tokens = self._setup.group_cache_config(groups), self._setup.groups.key_tokens
+        name = self._setup.cache_name(self._rank)
+        return open_group_access(self._client, name, config, groups, key_tokens, self._report)
