@@ -57,7 +57,10 @@ class Request:
     skip_reading_prefix_cache: bool = False
     kv_transfer_params: dict[str, Any] | None = None
     num_computed_tokens: int = 0
+    num_prompt_tokens: int = 0
+    shared_prefix_boundary: int = 0
     blocks: list[int] = field(default_factory=list)
+    tables: list[list[int]] = field(default_factory=list)  # of an engine with several groups
     loading: bool = False
     loaded_tokens: int = 0
     computed_here: int = 0
