@@ -251,6 +251,22 @@ class Engines(HybridCase):
                 expected = sum(loaded[group.kind] for group in groups)
                 self.assertEqual(self.report.take()["loaded_blocks"], expected)
 
+    def test_large_loads_and_saves_go_in_pieces(self) -> None:
+        setup = self.setup_of(FULL, WINDOW)
+        with mock.patch("cairn.vllm.worker.MAX_PIECE_BYTES", 3 * BLOCK_BYTES):
+            self.run_in_new_engine(setup, request("first"), chunk=40)
+            self.assertEqual(self.blocks(setup), {"full0": 23, "window1": 4})
+            parents = {
+                block.key: block.parent
+                for block in self.client.blocks(setup.cache_name(Rank()), limit=1000).blocks
+                if block.kv_group == "full0"
+            }
+            # Each block has the one before it as its parent.
+            self.assertEqual(len(set(parents.values()) - {None}), 22)
+            self.assertLess(set(parents.values()) - {None}, set(parents))
+            again = self.run_in_new_engine(setup, request("again"), chunk=40)
+        self.assertEqual(again.loaded_tokens, 88)
+
     def test_only_the_ends_of_windows_and_states_are_stored(self) -> None:
         setup = self.setup_of(FULL, WINDOW, STATE)
         self.run_in_new_engine(setup, request("first"))

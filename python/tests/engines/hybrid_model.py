@@ -23,7 +23,7 @@ SHARPNESS = 1.8  # of queries and of keys: a token attends to few other tokens
 # Of the embeddings, compared with what a layer adds. `gemma3` and `lfm2` read the answer from the embeddings too:
 # larger ones would make each token repeat itself.
 EMBEDDING = 0.3
-ATTENTION = 4.0  # of `lfm2`, compared with its convolutions, which see three tokens
+ATTENTION = 2.0  # of `lfm2`, compared with its convolutions, which see three tokens
 COMMON: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 512,

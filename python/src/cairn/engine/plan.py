@@ -63,8 +63,8 @@ class _Request:
     chain: KeyChain
     extra: Extra | None
     hint: Hint = NO_HINT
-    # What the server has, or will have. Of a full group, the number of blocks from the first on; of a window, the
-    # indices of blocks; of a state, the numbers of tokens before it.
+    # What the server has, or will have. `full` counts a full group's blocks from the first on. `parts` has the
+    # indices of a window's blocks, and for a state the numbers of tokens before it.
     full: dict[int, int] = field(default_factory=dict)
     parts: dict[int, set[int]] = field(default_factory=dict)
     computed: int = 0  # tokens that the engine had at the last look-up

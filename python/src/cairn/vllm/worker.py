@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from cairn.engine.access import TIMEOUT_S, Access, open_access, open_group_access
 from cairn.engine.keys import Rank
 from cairn.engine.mover import IDLE_WAIT_S, Mover, Pool
-from cairn.engine.plan import Step
+from cairn.engine.plan import Load, Save, Step
 from cairn.engine.report import Report
 from cairn.vllm.setup import BlockShape, Setup
+
+# Of a request that loads or saves blocks over HTTP: at 13 MB/s it ends within its timeout. Several pieces go in
+# parallel.
+MAX_PIECE_BYTES = 64 << 20
 
 
 class ShapedPool(Pool, Protocol):
@@ -33,6 +38,7 @@ class WorkerSide:
         self._report = report
         self._client = setup.options.client(TIMEOUT_S)
         self._mover: Mover | None = None
+        self._piece_blocks: list[int] = []  # with KV groups: the most blocks of a request, by group
         self._loading: dict[str, int] = {}  # how many loads of a request are running
         self._failed_blocks: set[int] = set()
         self._failed_requests: set[str] = set()
@@ -43,6 +49,8 @@ class WorkerSide:
         has one that does not fit."""
         access = self._open_groups(pools) if self._setup.has_kv_groups else self._open(*pools)
         self._mover = Mover(pools, access, self._report)
+        if self._setup.has_kv_groups:
+            self._piece_blocks = [max(MAX_PIECE_BYTES // pool.block_bytes, 1) for pool in pools]
 
     def fence(self) -> None:
         """Call before the engine begins work that may overwrite saved blocks."""
@@ -54,13 +62,15 @@ class WorkerSide:
         self._may_wait = step.may_wait
         if self._mover is not None:
             self._mover.fence()
-            self._mover.prepare(step.saves if self._saves else [])
+            saves = step.saves if self._saves else []
+            self._mover.prepare([piece for save in saves for piece in self._save_pieces(save)])
 
     def load(self, step: Step) -> None:
         if self._mover is not None:
-            for load in step.loads:
+            loads = [piece for load in step.loads for piece in self._load_pieces(load)]
+            for load in loads:
                 self._loading[load.request] = self._loading.get(load.request, 0) + 1
-            self._mover.load(step.loads)
+            self._mover.load(loads)
 
     def save(self) -> None:
         if self._mover is not None:
@@ -97,6 +107,28 @@ class WorkerSide:
         if self._mover is not None:
             self._mover.close()
         self._client.close()
+
+    def _load_pieces(self, load: Load) -> Iterator[Load]:
+        if not load.keys:
+            yield load
+        for piece in self._slices(len(load.keys), load.group):
+            yield replace(load, keys=load.keys[piece], blocks=load.blocks[piece])
+
+    def _save_pieces(self, save: Save) -> Iterator[Save]:
+        for piece in self._slices(len(save.keys), save.group):
+            begin = piece.start
+            yield replace(
+                save,
+                keys=save.keys[piece],
+                blocks=save.blocks[piece],
+                parent=save.keys[begin - 1] if begin else save.parent,
+                first=save.first + begin,
+            )
+
+    def _slices(self, count: int, group: int) -> Iterator[slice]:
+        step = self._piece_blocks[group] if self._piece_blocks else max(count, 1)
+        for begin in range(0, count, step):
+            yield slice(begin, min(begin + step, count))
 
     def _open(self, pool: ShapedPool) -> Access:
         config = self._setup.cache_config(pool.num_layers, pool.layer_values, pool.dtype_bytes)
