@@ -14,12 +14,13 @@ import sys
 import unittest
 
 # The classes of each engine; and a whole vLLM: correct tokens with preemptions, and blocks from memory and a disk
-# that outlived the engine that computed them.
+# that outlived the engine that computed them, also of a model with windows.
 VLLM = "vllm_test.VllmOnTheCpu"
 SHORT = [
     "classes_test",
     f"{VLLM}.test_tokens_of_shared_prefixes_equal_those_without_cairn",
     f"{VLLM}.test_blocks_outlive_a_killed_engine_and_the_disk_a_killed_server",
+    "hybrid_test.Olmo3.test_each_arm_gives_the_same_tokens",
 ]
 
 
@@ -39,7 +40,7 @@ def main() -> None:
     short = "--short" in sys.argv[3:]
     if short and not engine_runs():
         sys.exit(77)
-    every = SHORT if short else ["classes_test", "vllm_test", "sglang_test"]
+    every = SHORT if short else ["classes_test", "vllm_test", "hybrid_test", "sglang_test"]
     unittest.main(module=None, argv=[sys.argv[0], *(names or every)], verbosity=2)
 
 

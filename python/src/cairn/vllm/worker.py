@@ -13,8 +13,8 @@ from cairn.engine.plan import Load, Save, Step
 from cairn.engine.report import Report
 from cairn.vllm.setup import BlockShape, Setup
 
-# Of a request that loads or saves blocks over HTTP: at 13 MB/s it ends within its timeout. Several pieces go in
-# parallel.
+# A larger load or save over HTTP goes in several requests, in parallel. At 13 MB/s such a request ends within its
+# timeout.
 MAX_PIECE_BYTES = 64 << 20
 
 
