@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import unittest
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from cairn.vllm.setup import Setup
-from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request
-from server import PATIENCE_S
+from cairn.engine.keys import Rank
+from cairn.engine.places import block_name
+from cairn.vllm.setup import LayerGroup, Setup
+from fake_engine import BLOCK_TOKENS, FakeEngine, Request
+from server import PATIENCE_S, ServerCase
 from stand_ins import RECORDED, stand_in
 from test_vllm import PROMPT, EngineCase, feature
+from test_vllm_groups import FULL, STATE, WINDOW, HybridCase, HybridEngine, request
 
 
 def recorded(name: str, does: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +49,7 @@ class Hashed(Request):
         return list(range(BLOCK_TOKENS, len(self.all_token_ids) + 1, BLOCK_TOKENS))
 
 
-class Events(EngineCase):
+class WithVllmsEvents(ServerCase):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
@@ -63,6 +67,8 @@ class Events(EngineCase):
         }
         stand_in(cls, modules, "cairn.vllm.events")
 
+
+class Events(WithVllmsEvents, EngineCase):
     def events_of(self, setup: Setup, request: Hashed, blocks: int) -> tuple[FakeEngine, list[Any]]:
         """Returns an engine that has run the request, and its first events, which report `blocks` blocks."""
         engine = self.engine(setup)
@@ -79,7 +85,7 @@ class Events(EngineCase):
         while not places.take().stored:
             for cache in caches:
                 self.client.evict(cache, [b"mine"])
-                self.client.put(cache, b"mine", bytes(BLOCK_BYTES))
+                self.client.put(cache, b"mine", bytes(192))
             assert time.monotonic() < deadline
             time.sleep(0.05)
         for cache in caches:
@@ -157,6 +163,75 @@ class Events(EngineCase):
         engine = self.engine(self.setup_of())
         engine.run(Hashed("first", list(PROMPT)))
         self.assertEqual(engine.scheduler.take_events(), [])
+
+
+class GroupEvents(WithVllmsEvents, HybridCase):
+    """Of a model with several groups, whose numbers in vLLM are 3, 4 and 5."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        groups = [
+            LayerGroup(3 + place, group, f"kind of {group.name}", [])
+            for place, group in enumerate((FULL, WINDOW, STATE))
+        ]
+        self.setup_ = dataclasses.replace(
+            self.setup_of(FULL, WINDOW, STATE), layer_groups=groups, publishes_events=True
+        )
+
+    def run_again(self) -> tuple[HybridEngine, Hashed]:
+        """An engine that follows the server and has found what another stored."""
+        self.run_in_new_engine(dataclasses.replace(self.setup_, publishes_events=False), request("first"))
+        engine, again = self.engine(self.setup_), Hashed("again", list(PROMPT))
+        places, cache = engine.scheduler._events._places, self.setup_.cache_name(Rank())  # type: ignore[union-attr]
+        places.track([block_name(b"mine", "state2")], lambda at: None)  # type: ignore[arg-type,return-value]
+        deadline = time.monotonic() + PATIENCE_S
+        while not places.take().stored:
+            self.client.evict(cache, [b"mine"], kv_group="state2")
+            self.client.put(cache, b"mine", bytes(128), kv_group="state2")
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        self.client.evict(cache, [b"mine"], kv_group="state2")
+        places.lost()
+        places.take()
+        engine.run(again)
+        return engine, again
+
+    def until(self, engine: HybridEngine, counts: dict[int, int]) -> list[Any]:
+        """Waits until so many blocks of each group are reported."""
+        events: list[Any] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while {number: len(self.of(events, number)) for number in counts} != counts:
+            events += engine.scheduler.take_events()
+            assert time.monotonic() < deadline, events
+            time.sleep(0.01)
+        return events
+
+    def of(self, events: list[Any], number: int) -> list[Any]:
+        return [one for event in events if event.group_idx == number for one in event.block_hashes]
+
+    def test_each_groups_blocks_are_published_with_its_number(self) -> None:
+        engine, again = self.run_again()
+        events = self.until(engine, {3: 22, 4: 3, 5: 1})
+        hashes = [["external", one] for one in again.block_hashes]
+        self.assertCountEqual(self.of(events, 3), hashes[:22])
+        self.assertCountEqual(self.of(events, 4), hashes[19:22])
+        self.assertEqual(self.of(events, 5), [hashes[21]])
+        for event in events:
+            at = hashes.index(event.block_hashes[0])
+            self.assertEqual(event.parent_block_hash, hashes[at - 1] if at else None)
+            self.assertEqual(event.token_ids, again.all_token_ids[at * BLOCK_TOKENS : (at + 1) * BLOCK_TOKENS])
+            names = {3: "full0", 4: "window1", 5: "state2"}
+            self.assertEqual(event.kv_cache_spec_kind, f"kind of {names[event.group_idx]}")
+
+    def test_a_block_dropped_from_one_group_is_removed_there(self) -> None:
+        engine, _ = self.run_again()
+        self.until(engine, {3: 22, 4: 3, 5: 1})
+        cache = self.setup_.cache_name(Rank())
+        (state,) = [block for block in self.client.blocks(cache, limit=1000).blocks if block.kv_group == "state2"]
+        assert state.key is not None
+        self.client.evict(cache, [state.key], kv_group="state2")
+        (gone,) = self.until(engine, {5: 1})
+        self.assertEqual((gone.group_idx, hasattr(gone, "token_ids")), (5, False))
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ class HybridEngine:
     def __init__(self, setup: Setup, report: Report, *, chunk: int = 12) -> None:
         self.scheduler = SchedulerSide(setup, report)
         self.groups = [one.group for one in setup.layer_groups]
+        self._numbers = [one.number for one in setup.layer_groups]
         self.workers = [WorkerSide(setup, rank, saves=setup.saves, report=report) for rank in setup.ranks]
         self.pools = [[Pool(200) for _ in self.groups] for _ in self.workers]
         for worker, pools in zip(self.workers, self.pools, strict=True):
@@ -91,7 +92,7 @@ class HybridEngine:
         request.num_computed_tokens = 0
         if tokens:
             self._reserve(request, tokens, tokens)
-        self.scheduler.allocated(request, request.tables, tokens)
+        self.scheduler.allocated(request, self._numbered(request), tokens)
         request.loaded_tokens = tokens
         if not tokens:
             return True
@@ -110,7 +111,7 @@ class HybridEngine:
             self._drop(request, range(10**6))
             return False
         request.num_computed_tokens = tokens
-        self.scheduler.allocated(request, request.tables, 0)
+        self.scheduler.allocated(request, self._numbered(request), 0)
         return True
 
     def _step(self, request: Request) -> None:
@@ -124,7 +125,7 @@ class HybridEngine:
         offered = {}
         if any(group.kind == "state" for group in self.groups) and end in (last, request.shared_prefix_boundary):
             number = next(at for at, group in enumerate(self.groups) if group.kind == "state")
-            offered[request.request_id] = [(number, request.tables[number][end // TOKENS - 1], end)]
+            offered[request.request_id] = [(self._numbers[number], request.tables[number][end // TOKENS - 1], end)]
         plan = self._plan({request.request_id: end - begin}, offered, request)
         for rank, worker in enumerate(self.workers):
             worker.fence()
@@ -142,9 +143,16 @@ class HybridEngine:
 
     def _plan(self, scheduled: dict[str, int], offered: dict[str, Any], request: Request | None = None) -> Any:
         state = SimpleNamespace(
-            boundary_state_offloads=offered, get_block_ids=lambda name: request and request.tables
+            boundary_state_offloads=offered, get_block_ids=lambda name: request and self._numbered(request)
         )
         return self.scheduler.step(SimpleNamespace(num_scheduled_tokens=scheduled, kv_connector_block_state=state))
+
+    def _numbered(self, request: Request) -> list[list[int]]:
+        """The block tables by vLLM's numbers of the groups."""
+        tables: list[list[int]] = [[] for _ in range(max(self._numbers) + 1)]
+        for number, table in zip(self._numbers, request.tables, strict=True):
+            tables[number] = table
+        return tables
 
     def _reserve(self, request: Request, computed: int, end: int) -> None:
         """Drops what the token after the computed ones does not need, and reserves blocks up to `end`."""

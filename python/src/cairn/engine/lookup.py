@@ -175,9 +175,15 @@ class GroupFinder(Finder):
     can, and a rank that can serve a prefix may not be able to serve a shorter one."""
 
     def __init__(
-        self, client: Client, caches: Sequence[str], fast_tier: Tier | None, report: Report, groups: Groups
+        self,
+        client: Client,
+        caches: Sequence[str],
+        fast_tier: Tier | None,
+        report: Report,
+        groups: Groups,
+        on_found: Callable[[str, Sequence[MatchedBlock]], None] | None = None,
     ) -> None:
-        super().__init__(client, caches, fast_tier, report)
+        super().__init__(client, caches, fast_tier, report, on_found)
         self._groups = groups
 
     def _search(self, keys: Sequence[bytes], wanted_from: int, session: str | None, found: Found) -> None:

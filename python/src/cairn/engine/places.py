@@ -24,6 +24,11 @@ SILENCE_S = 40.0
 PAUSE_S = 1.0
 
 
+def block_name(key: bytes, kv_group: str | None) -> bytes:
+    """Names a block of a KV group. A block of a cache without groups has its key for a name."""
+    return key if kv_group is None else kv_group.encode() + b" " + key
+
+
 @dataclass(eq=False)
 class _Block(Generic[B]):
     description: B
@@ -56,7 +61,8 @@ class Places(Generic[B]):
         self._changed: dict[_Block[B], None] = {}
 
     def track(self, keys: Sequence[bytes], describe: Callable[[int], B]) -> None:
-        """Reports these blocks from now on. `describe` gets the index of each key that was not tracked."""
+        """Reports these blocks, by their names, from now on. `describe` gets the index of each that was not
+        tracked."""
         with self._lock:
             for at, key in enumerate(keys):
                 if key in self._blocks:
@@ -151,10 +157,11 @@ class Follower:
 
     def _apply(self, event: Event) -> None:
         data = event.data
-        if event.kind == "stored":
-            self._places.stored(data["cache"], data["tier"], map(bytes.fromhex, data["keys"]))
-        elif event.kind == "removed":
-            self._places.removed(data["cache"], data["tier"], map(bytes.fromhex, data["keys"]))
+        if event.kind in ("stored", "removed"):
+            group = data.get("kv_group")
+            names = [block_name(bytes.fromhex(key), group) for key in data["keys"]]
+            change = self._places.stored if event.kind == "stored" else self._places.removed
+            change(data["cache"], data["tier"], names)
         elif event.kind == "cleared":
             self._places.cleared(data["cache"], data["tier"])
         elif event.kind == "gap":

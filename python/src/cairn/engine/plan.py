@@ -279,7 +279,8 @@ class Planner:
             return
         there.add(boundary)
         at, keys = self._groups.key_at(boundary), state.chain.extend(tokens, state.extra)
-        yield Save([keys[at]], [block], keys[at - 1] if at else None, at, state.hint, number)
+        first = boundary // self._groups.groups[number].block_tokens - 1
+        yield Save([keys[at]], [block], keys[at - 1] if at else None, first, state.hint, number)
 
     def _save(self, state: _Request, number: int, tokens: Sequence[int], run: range, tables: Tables) -> Save:
         keys = state.chain.extend(tokens, state.extra)

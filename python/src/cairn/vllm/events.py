@@ -19,9 +19,10 @@ from vllm.v1.core.kv_cache_utils import (
 )
 
 from cairn.client import Client
-from cairn.engine.places import Follower, Places
+from cairn.engine.places import Follower, Places, block_name
 from cairn.engine.report import Report
 from cairn.model import MatchedBlock, Tier
+from cairn.vllm.setup import LayerGroup, Setup
 
 # A device tier has no medium here: `GPU` means the engine's own blocks.
 MEDIA: dict[Tier, str] = {"pinned": MEDIUM_CPU, "disk": MEDIUM_STORAGE}
@@ -34,6 +35,7 @@ LOCALITY = "LOCAL"
 class Described:
     """A block as vLLM's events describe it."""
 
+    group: LayerGroup
     block_hash: Any
     parent: Any
     tokens: array.array[int]
@@ -45,47 +47,59 @@ class Described:
 class Events:
     """Where the blocks are that this engine has computed or looked up."""
 
-    def __init__(
-        self, client: Client, caches: Sequence[str], block_tokens: int, attention: str, report: Report
-    ) -> None:
-        """attention: the kind of the engine's only KV cache group, with the name it has in vLLM's events."""
-        self._block_tokens = block_tokens
-        self._attention = attention
+    def __init__(self, client: Client, setup: Setup, report: Report) -> None:
+        self._layer_groups = setup.layer_groups
+        self._groups = setup.groups
+        self._names = [one.group.name if setup.has_kv_groups else None for one in setup.layer_groups]
+        caches = [setup.cache_name(rank) for rank in setup.ranks]
         self._places: Places[Described] = Places(caches, MEDIA)
         self._follower = Follower(client, self._places, report)
 
-    def track(self, request: Any, first: int, keys: Sequence[bytes]) -> None:
-        """Reports the request's blocks from index `first` on, from now on."""
-        usable = max(len(request.block_hashes) - first, 0)
-        self._places.track(keys[:usable], lambda at: self._describe(request, first + at))
+    def track_prompt(self, request: Any, keys: Sequence[bytes]) -> None:
+        """Reports the blocks of these keys, in all groups, from now on."""
+        for number in range(len(self._layer_groups)):
+            run = self._groups.key_of(number, 0) + 1
+            self.track(request, number, 0, keys[run - 1 :: run])
+
+    def track(self, request: Any, number: int, first: int, keys: Sequence[bytes]) -> None:
+        """Reports a group's blocks of the request from index `first` on, from now on."""
+        run = self._groups.key_of(number, 0) + 1
+        usable = max(len(request.block_hashes) // run - first, 0)
+        names = [block_name(key, self._names[number]) for key in keys[:usable]]
+        self._places.track(names, lambda at: self._describe(request, number, first + at))
 
     def found(self, cache: str, blocks: Sequence[MatchedBlock]) -> None:
         """Records blocks that a look-up found in a cache."""
         for tier in MEDIA:
-            self._places.stored(cache, tier, [block.key for block in blocks if block.tier == tier])
+            here = [block_name(block.key, block.kv_group) for block in blocks if block.tier == tier]
+            self._places.stored(cache, tier, here)
 
     def take(self) -> list[Any]:
         """The events since the last call."""
         changes = self._places.take()
         gone = defaultdict(list)
         for tier, block in changes.removed:
-            gone[tier].append(block.block_hash)
+            gone[tier, block.group.number].append(block.block_hash)
         removed = [
-            BlockRemoved(block_hashes=hashes, medium=MEDIA[tier], group_idx=0, locality=LOCALITY)
-            for tier, hashes in gone.items()
+            BlockRemoved(block_hashes=hashes, medium=MEDIA[tier], group_idx=number, locality=LOCALITY)
+            for (tier, number), hashes in gone.items()
         ]
         return [*removed, *(self._stored(tier, block) for tier, block in changes.stored)]
 
     def close(self) -> None:
         self._follower.close()
 
-    def _describe(self, request: Any, at: int) -> Described:
-        begin, end = at * self._block_tokens, (at + 1) * self._block_tokens
+    def _describe(self, request: Any, number: int, at: int) -> Described:
+        group = self._layer_groups[number]
+        size = group.group.block_tokens
+        begin, end = at * size, (at + 1) * size
         lora = request.lora_request
         extra_keys, _ = generate_block_hash_extra_keys(request, begin, end, 0)
+        hashes = request.block_hashes
         return Described(
-            block_hash=maybe_convert_block_hash(request.block_hashes[at]),
-            parent=maybe_convert_block_hash(request.block_hashes[at - 1]) if at else None,
+            group=group,
+            block_hash=maybe_convert_block_hash(hashes[self._groups.key_of(number, at)]),
+            parent=maybe_convert_block_hash(hashes[self._groups.key_of(number, at - 1)]) if at else None,
             tokens=array.array("I", request.all_token_ids[begin:end]),
             lora_id=None if lora is None else lora.adapter_id,
             lora_name=None if lora is None else lora.name,
@@ -97,12 +111,12 @@ class Events:
             block_hashes=[block.block_hash],
             parent_block_hash=block.parent,
             token_ids=list(block.tokens),
-            block_size=self._block_tokens,
+            block_size=block.group.group.block_tokens,
             lora_id=block.lora_id,
             medium=MEDIA[tier],
             lora_name=block.lora_name,
             extra_keys=block.extra_keys,
-            group_idx=0,
-            kv_cache_spec_kind=self._attention,
+            group_idx=block.group.number,
+            kv_cache_spec_kind=block.group.attention,
             locality=LOCALITY,
         )

@@ -31,23 +31,18 @@ class SchedulerSide:
         caches = [setup.cache_name(rank) for rank in setup.ranks]
         groups = setup.groups
         fast_tier: Tier | None = "pinned" if setup.options.pinned_bytes else None
+        for group in setup.left_out:
+            report.info(f"the KV cache group {group} is left out: vLLM does not share its blocks")
         self._events: Events | None = None
+        if setup.publishes_events:
+            from cairn.vllm.events import Events
+
+            self._events = Events(client, setup, report)
+        on_found = None if self._events is None else self._events.found
         self._finder: Finder
         if setup.has_kv_groups:
-            if setup.publishes_events:
-                report.warn(
-                    "vLLM's KV events do not report blocks in Cairn: this model has several KV cache groups"
-                )
-            for group in setup.left_out:
-                report.info(f"the KV cache group {group} is left out: vLLM does not share its blocks")
-            self._finder = GroupFinder(client, caches, fast_tier, report, groups)
+            self._finder = GroupFinder(client, caches, fast_tier, report, groups, on_found)
         else:
-            if setup.publishes_events:
-                from cairn.vllm.events import Events
-
-                attention = setup.layer_groups[0].attention
-                self._events = Events(client, caches, groups.key_tokens, attention, report)
-            on_found = None if self._events is None else self._events.found
             self._finder = Finder(client, caches, fast_tier, report, on_found)
         self._lookups = Lookups(self._finder)
         self._key_tokens = groups.key_tokens
@@ -71,7 +66,7 @@ class SchedulerSide:
             self._requests[name] = request
         keys = self._planner.keys(name, request.all_token_ids)
         if is_new and self._events is not None:
-            self._events.track(request, 0, keys)
+            self._events.track_prompt(request, keys)
         computed = computed_tokens // self._key_tokens
         if len(keys) <= computed:
             self._planner.found(name, Reach(computed, computed), computed_tokens)  # there is nothing to look up
@@ -135,7 +130,7 @@ class SchedulerSide:
             for save in self._planner.computes(name, request.all_token_ids, computed, tables):
                 step.saves.append(save)
                 if self._events is not None:
-                    self._events.track(request, save.first, save.keys)
+                    self._events.track(request, save.group, save.first, save.keys)
 
     def _own(self, tables: Sequence[list[int]]) -> list[list[int]]:
         """The block tables of the groups that Cairn keeps."""
