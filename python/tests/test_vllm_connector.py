@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from cairn.engine.plan import Step
-from stand_ins import has_the_recorded_interface, stand_in
+from stand_ins import RECORDED, has_the_recorded_interface, stand_in
 from test_vllm import configuration
 
 
@@ -78,6 +78,11 @@ class Connector(unittest.TestCase):
 
     def test_it_has_the_recorded_interface_of_vllm(self) -> None:
         has_the_recorded_interface(self, self.kind, "vllm")
+
+    def test_vllm_has_what_the_connector_uses_for_several_groups(self) -> None:
+        called = RECORDED["vllm.called"]["methods"]
+        self.assertIn("failed_recving", called["KVConnectorTransferResults"]["parameters"])
+        self.assertIn("boundary_state_offloads", called["KVConnectorBlockState"]["parameters"])
 
     def test_no_error_reaches_the_engine(self) -> None:
         scheduler, worker = self.connector(Role.SCHEDULER), self.connector(Role.WORKER)

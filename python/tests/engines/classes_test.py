@@ -23,6 +23,9 @@ class OwnClasses(unittest.TestCase):
     def test_vllm_tiering(self) -> None:
         self.run_inside("vllm_tier.py")
 
+    def test_vllms_managers_keep_what_a_load_brings(self) -> None:
+        self.run_inside("group_managers.py")
+
     def test_sglang_storage(self) -> None:
         self.run_inside("sglang_storage.py")
 

@@ -19,6 +19,8 @@ INTERFACES = {
 # What the connector calls in vLLM: modules, and names in them.
 CALLED = {
     "vllm.distributed.kv_events": "BlockRemoved BlockStored",
+    "vllm.distributed.kv_transfer.kv_connector.v1.base": "KVConnectorTransferResults",
+    "vllm.v1.core.sched.output": "KVConnectorBlockState",
     "vllm.v1.core.kv_cache_utils": "generate_block_hash_extra_keys maybe_convert_block_hash to_event_extra_keys",
 }
 
