@@ -67,6 +67,7 @@ class HybridEngine:
             worker.register(pools)
         self._chunk = chunk
         self._free = list(range(1, 200))
+        self.polls = 0  # for the end of loads
 
     def run(self, request: Request) -> None:
         request.num_prompt_tokens = len(request.all_token_ids)
@@ -102,6 +103,7 @@ class HybridEngine:
             worker.load(step)
         waits, failed = set(self.workers), False
         while waits:
+            self.polls += 1
             for worker in list(waits):
                 if worker.take_loaded():
                     waits.remove(worker)
@@ -258,6 +260,14 @@ class Engines(HybridCase):
                 loaded = {"full": 22, "window": 3, "state": 1}
                 expected = sum(loaded[group.kind] for group in groups)
                 self.assertEqual(self.report.take()["loaded_blocks"], expected)
+
+    def test_a_step_without_computation_waits_for_all_groups(self) -> None:
+        setup = self.setup_of(FULL, WINDOW, STATE)
+        self.run_in_new_engine(setup, request("first"))
+        engine = self.engine(setup)
+        with mock.patch("cairn.vllm.worker.IDLE_WAIT_S", PATIENCE_S):
+            engine.run(request("again"))
+        self.assertEqual(engine.polls, 1)
 
     def test_large_loads_and_saves_go_in_pieces(self) -> None:
         setup = self.setup_of(FULL, WINDOW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -67,7 +68,9 @@ class WorkerSide:
 
     def load(self, step: Step) -> None:
         if self._mover is not None:
-            loads = [piece for load in step.loads for piece in self._load_pieces(load)]
+            # The largest first: they take longest.
+            largest = sorted(step.loads, key=lambda load: len(load.keys), reverse=True)
+            loads = [piece for load in largest for piece in self._load_pieces(load)]
             for load in loads:
                 self._loading[load.request] = self._loading.get(load.request, 0) + 1
             self._mover.load(loads)
@@ -79,17 +82,15 @@ class WorkerSide:
     def take_loaded(self) -> set[str]:
         """The requests whose loads have ended. `take_failed_blocks` names the blocks that did not arrive, or with
         KV groups `take_failed_requests` the requests."""
-        done = [] if self._mover is None else self._mover.take_done(IDLE_WAIT_S if self._may_wait else 0.0)
-        ended = set()
-        for load, failed in done:
-            self._loading[load.request] -= 1
-            if self._loading[load.request] == 0:
-                del self._loading[load.request]
-                ended.add(load.request)
-            if self._setup.has_kv_groups and (failed or not load.keys):
-                self._failed_requests.add(load.request)
-            elif not self._setup.has_kv_groups:
-                self._failed_blocks |= failed
+        ended: set[str] = set()
+        deadline = time.monotonic() + (IDLE_WAIT_S if self._may_wait else 0.0)
+        # A request has a load for each group: those of its first groups end before the request does.
+        while self._mover is not None and not ended:
+            done = self._mover.take_done(max(deadline - time.monotonic(), 0.0))
+            if not done:
+                break
+            for load, failed in done:
+                self._ended(load, failed, ended)
         return ended
 
     def take_failed_blocks(self) -> set[int]:
@@ -107,6 +108,16 @@ class WorkerSide:
         if self._mover is not None:
             self._mover.close()
         self._client.close()
+
+    def _ended(self, load: Load, failed: set[int], ended: set[str]) -> None:
+        self._loading[load.request] -= 1
+        if self._loading[load.request] == 0:
+            del self._loading[load.request]
+            ended.add(load.request)
+        if not self._setup.has_kv_groups:
+            self._failed_blocks |= failed
+        elif failed or not load.keys:
+            self._failed_requests.add(load.request)
 
     def _load_pieces(self, load: Load) -> Iterator[Load]:
         if not load.keys:
