@@ -68,9 +68,9 @@ class WorkerSide:
 
     def load(self, step: Step) -> None:
         if self._mover is not None:
-            # The largest first: they take longest.
-            largest = sorted(step.loads, key=lambda load: len(load.keys), reverse=True)
-            loads = [piece for load in largest for piece in self._load_pieces(load)]
+            loads = [piece for load in step.loads for piece in self._load_pieces(load)]
+            if self._setup.has_kv_groups:
+                loads.sort(key=lambda load: len(load.keys), reverse=True)  # the longest first, beside the others
             for load in loads:
                 self._loading[load.request] = self._loading.get(load.request, 0) + 1
             self._mover.load(loads)
