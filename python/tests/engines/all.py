@@ -4,7 +4,7 @@
 usage: all.py PYTHON_WITH_ENGINES CAIRN_SERVER [--long|--short] [NAME...]
 
 A NAME is a module, class or test, for example `vllm_test.VllmOnTheCpu`; without one, all tests run. --long: as
-many requests and kills as the documentation describes. --short: the most important tests, in 5 minutes.
+many requests and kills as the documentation describes. --short: the most important tests, in 7 minutes.
 """
 
 from __future__ import annotations
