@@ -384,6 +384,7 @@ class BlockStore {
   }
   // The history that decides in which list the slot's block waits. REQUIRES: uses_.
   BlockHistory& deciding_history(SlotPool& slots, SlotNumber slot);
+  std::uint32_t following_blocks(EntryNumber number) const;
   bool is_last_copy(const Entry& entry, Tier tier) const;
   bool blocked(EntryNumber entry, Tier tier) const;
   void set_parent(NewBlock& block) const;

@@ -21,7 +21,9 @@ constexpr std::size_t kMaxLentTail = 128;
 
 // Inline, because each end of a lease calls it.
 inline void BlockStore::list_last(SlotPool& slots, SlotNumber slot) {
-  if (uses_) {
+  if (uses_ && options_.parents.empty()) {
+    uses_->listed(slots.history(slot), slots[slot].hinted);
+  } else if (uses_) {
     BlockHistory& decides = deciding_history(slots, slot);
     uses_->listed(decides, slots[slot].hinted);
     slots.history(slot) = decides;
@@ -156,17 +158,35 @@ bool BlockStore::believes(SlotRef at, const UseHint& use_hint) const {
   if (slot.life != SlotLife::committed || slot.gone) return false;
   if (expected_within_ms(use_hint.next_use) > 0) return true;
   const Entry& entry = index_[slot.owner];
-  const bool is_end = entry.children == 0 || (entry.children == 1 && entry.ends_hinted != 0);
+  const std::uint32_t following = following_blocks(slot.owner);
+  const bool is_end = following == 0 || (following == 1 && entry.ends_hinted != 0);
   return is_end && entry.user == use_hint.user && use_hint.user != kSeveralUsers;
+}
+
+// The children of the same group, 2 at most: the windows and states of a block's key do not follow
+// it. Each group but one may have such a child.
+std::uint32_t BlockStore::following_blocks(EntryNumber number) const {
+  const Entry& entry = index_[number];
+  const std::uint32_t children = entry.children;
+  if (options_.parents.empty() || children == 0) return std::min(children, 2u);
+  if (children > kMaxKvGroups) return 2;
+  std::uint32_t following = 0;
+  for (EntryNumber child = details(number).first_child; child != kNoEntry;
+       child = details(child).next_sibling) {
+    following += index_[child].kv_group_bits == entry.kv_group_bits ? 1u : 0u;
+  }
+  return std::min(following, 2u);
 }
 
 // REQUIRES: `at` is not listed.
 void BlockStore::set_hinted(SlotRef at, NextUse next_use) {
   SlotRecord& slot = record(at);
   slot.hinted = next_use;
-  const EntryNumber parent = index_[slot.owner].parent;
+  const Entry& entry = index_[slot.owner];
   const bool lowers = next_use == NextUse::never || next_use == NextUse::later;
-  if (parent != kNoEntry) index_[parent].ends_hinted = lowers ? 1 : 0;
+  if (entry.parent == kNoEntry) return;
+  Entry& parent = index_[entry.parent];
+  if (parent.kv_group_bits == entry.kv_group_bits) parent.ends_hinted = lowers ? 1 : 0;
 }
 
 bool BlockStore::hint(SlotRef at, const UseHint& use_hint) {

@@ -1,3 +1,5 @@
+#include "tests/e2e/support/kv_groups.hpp"
+
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -13,41 +15,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int kBlockTokens = 4;
-
-json layout(int layers, int outer, int page, int inner) {
-  return {{"num_layers", layers},
-          {"outer_dim", outer},
-          {"page_size", page},
-          {"inner_dim", inner},
-          {"dtype_width_bytes", 2}};
-}
-
-// A model with full attention, a window of two blocks and a state.
 json body(const json& tiers = {{"pinned", {{"size_bytes", 1 << 20}}}}) {
   return {{"block_tokens", kBlockTokens},
-          {"kv_groups",
-           {{{"name", "full"}, {"kind", "full"}, {"layout", layout(3, 2, kBlockTokens, 8)}},
-            {{"name", "swa"},
-             {"kind", "window"},
-             {"window_tokens", 2 * kBlockTokens + 1},
-             {"layout", layout(5, 2, kBlockTokens, 8)}},
-            {{"name", "state"}, {"kind", "state"}, {"layout", layout(2, 1, 1, 32)}}}},
+          {"kv_groups", {full_group(), window_group(), state_group()}},
           {"tiers", tiers}};
-}
-
-std::size_t bytes_of_group(const std::string& group) {
-  if (group == "state") return std::size_t{2} * 32 * 2;
-  return std::size_t{group == "full" ? 3u : 5u} * 2 * kBlockTokens * 8 * 2;
-}
-
-// Depends on the key and the group.
-std::string data_of(int n, const std::string& group) {
-  std::string data(bytes_of_group(group), '\0');
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    data[i] = static_cast<char>(n * 31 + static_cast<int>(i) * 7 + group.front());
-  }
-  return data;
 }
 
 class KvGroupsTest : public ServedTest {
@@ -262,6 +233,16 @@ TEST_F(KvGroupsTest, ATierChangesItsSizeInBytes) {
   EXPECT_EQ(changed.document().at("tiers").at("pinned").at("size_bytes"), 1 << 16);
   EXPECT_EQ(match({{"keys", keys(1, 8)}, {"lease_ms", 0}}).at("matched"), 6);
   for (int n = 1; n <= 6; ++n) EXPECT_EQ(rest_.get(key_path(n, "full")).body, data_of(n, "full"));
+}
+
+// The windows and states of a key once counted as blocks that follow it, so a hint for a full block
+// with both was not believed.
+TEST_F(KvGroupsTest, AHintIsBelievedForAPromptWithWindowsAndStates) {
+  store_prompt();
+  const json hinted =
+      rest_.post(cache_.path("/hints"), {{"keys", keys(1, 6)}, {"reuse", "never"}}).document();
+  EXPECT_EQ(hinted.at("blocks"), 9) << hinted;
+  EXPECT_EQ(hinted.at("shared"), 0);
 }
 
 // Blocks have three sizes.

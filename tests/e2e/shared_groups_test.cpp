@@ -2,46 +2,22 @@
 #include <cstdint>
 
 #include "tests/e2e/shared_server.hpp"
+#include "tests/e2e/support/kv_groups.hpp"
 
 namespace cairn::e2e {
 namespace {
 
 using testing::ElementsAre;
 
-constexpr int kBlockTokens = 4;
-
-json layout(int layers, int outer, int page, int inner) {
-  return {{"num_layers", layers},
-          {"outer_dim", outer},
-          {"page_size", page},
-          {"inner_dim", inner},
-          {"dtype_width_bytes", 2}};
-}
-
-const json kFull = {{"name", "full"}, {"kind", "full"}, {"layout", layout(3, 2, kBlockTokens, 8)}};
-// Two blocks before the next token.
-const json kWindow = {{"name", "swa"},
-                      {"kind", "window"},
-                      {"window_tokens", 2 * kBlockTokens + 1},
-                      {"layout", layout(5, 2, kBlockTokens, 8)}};
-const json kState = {{"name", "state"}, {"kind", "state"}, {"layout", layout(2, 1, 1, 32)}};
+const json kFull = full_group();
+const json kWindow = window_group();
+const json kState = state_group();
 
 json body_of(const json& groups) {
   return {{"block_tokens", kBlockTokens},
           {"kv_groups", groups},
           {"tiers", {{"pinned", {{"size_bytes", 1 << 20}}}}},
           {"shared", {{"namespace", "both"}}}};
-}
-
-std::string data_of(int n, const std::string& group) {
-  const std::size_t size = group == "state"
-                               ? 2 * 32 * 2
-                               : std::size_t{group == "full" ? 3u : 5u} * 2 * kBlockTokens * 8 * 2;
-  std::string data(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) {
-    data[i] = static_cast<char>(n * 31 + static_cast<int>(i) * 7 + group.front());
-  }
-  return data;
 }
 
 std::string kv_group(const std::string& group) { return "?kv_group=" + group; }

@@ -114,16 +114,19 @@ def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = Non
 
 
 class Reach(NamedTuple):
-    """How far a match reaches, in keys: with all KV groups, with the full groups alone, and beyond `matched` with
-    what a shared tier has."""
+    """How far a match reaches, in keys: with all KV groups, and with the full groups alone."""
 
     matched: int
     full_matched: int
-    shared_matched: int | None = None
 
 
 def read_group_match(
-    body: bytearray, keys: Sequence[Key], reach: Reach, cache: CacheInfo, memory_id: str | None = None
+    body: bytearray,
+    keys: Sequence[Key],
+    reach: Reach,
+    cache: CacheInfo,
+    memory_id: str | None = None,
+    shared_matched: int | None = None,
 ) -> Match | None:
     """Decodes a match in a cache with KV groups, or one with `have`. The blocks come group by group, in the
     cache's order. The answer has no keys, but each group's blocks are consecutive and reach to the last matched
@@ -159,7 +162,7 @@ def read_group_match(
         lease,
         expires_at_ms,
         blocks,
-        shared_matched=reach.shared_matched,
+        shared_matched=shared_matched,
         memory_id=memory_id,
         full_matched=reach.full_matched,
     )

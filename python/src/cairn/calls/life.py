@@ -260,15 +260,11 @@ def _group_match(
     call that asks for them; if that fails, the lease of the match ends with its time. If the answer does not
     determine the blocks' keys, returns calls that release the lease and match again `in_json`."""
     memory_id = response.memory_id
-    has_shared = SHARED_MATCHED in response.headers
-    reach = packed.Reach(
-        parts.number_in(response, MATCHED),
-        parts.number_in(response, FULL_MATCHED),
-        parts.number_in(response, SHARED_MATCHED) if has_shared else None,
-    )
+    reach = packed.Reach(parts.number_in(response, MATCHED), parts.number_in(response, FULL_MATCHED))
+    shared = parts.number_in(response, SHARED_MATCHED) if SHARED_MATCHED in response.headers else None
 
     def with_groups(info: CacheInfo) -> Match | Call[Match]:
-        match = packed.read_group_match(response.body, keys, reach, info, memory_id)
+        match = packed.read_group_match(response.body, keys, reach, info, memory_id, shared)
         if match is not None:
             return match
         lease = packed.lease_of(response.body)
