@@ -121,7 +121,7 @@ int serve(const cairn::Settings& settings) {
   const cairn::SystemClock clock;
   cairn::LineWriter out(STDOUT_FILENO);
   cairn::LineWriter err(STDERR_FILENO);
-  const bool is_json = settings.log_format == cairn::LogFormat::json;
+  const bool is_json = settings.log_format == cairn::LogFormat::json_lines;
   cairn::Logger log(
       clock, err,
       {.least = settings.log_level, .form = is_json ? cairn::json_log_line : cairn::logfmt_line});

@@ -40,7 +40,7 @@ enum class DiskEngine : std::uint8_t {
   threads,
 };
 
-enum class LogFormat : std::uint8_t { logfmt, json };
+enum class LogFormat : std::uint8_t { logfmt, json_lines };
 
 // The kernel clears about 1 GB/s per thread. More threads would take memory bandwidth from
 // requests.

@@ -63,7 +63,7 @@ TEST(CommandLine, FlagsSetTheirFields) {
   EXPECT_EQ(settings.runtime, RuntimeChoice::host);
   EXPECT_EQ(settings.http.threads, 3u);
   EXPECT_EQ(settings.log_level, LogLevel::debug);
-  EXPECT_EQ(settings.log_format, LogFormat::json);
+  EXPECT_EQ(settings.log_format, LogFormat::json_lines);
   EXPECT_EQ(settings.blocks.max_lease_ms, 5u);
 }
 
