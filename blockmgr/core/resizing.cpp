@@ -103,6 +103,9 @@ Resizing::Relocated Resizing::taken(CacheLock& locked, SlotRef from) {
 }
 
 void Resizing::vacate(CacheLock& locked, Tier tier, const Room& wanted) {
+  // A power cut before the next checkpoint would find the moved block at its old place, under the
+  // bytes of another.
+  if (tier == Tier::disk) return;
   OneTier& state = tiers_[index_of(tier)];
   SlotPool& slots = locked->store.pool(tier);
   if (!slots.has_slabs() || state.under_way > 0 || locked.now() < state.not_before) return;

@@ -45,8 +45,8 @@ class Resizing {
     KvGroupNumber kv_group = 0;
     std::uint64_t units = 0;
   };
-  // Begins to vacate slabs, so that blocks of the group find room. No effect while blocks of the
-  // tier are being moved, or if no slab can be vacated.
+  // Begins to vacate slabs in memory, so that blocks of the group find room. No effect while blocks
+  // of the tier are being moved, or if no slab can be vacated.
   void vacate(CacheLock& locked, Tier tier, const Room& wanted);
   // Units of slabs that are being vacated.
   std::uint32_t vacating_units(Tier tier) const { return tiers_[index_of(tier)].vacating_units; }
