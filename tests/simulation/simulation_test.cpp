@@ -40,6 +40,12 @@ TEST(Simulation, SameSeedGivesTheSameRun) {
   EXPECT_NE(run({.seed = 5}).fingerprint, once.fingerprint);
 }
 
+// A block was moved on disk so that its slab could hold blocks of another size. The index still
+// named its old place when the power failed.
+TEST(Simulation, APowerCutLosesNoBlockOfASlabThatChangedItsSize) {
+  EXPECT_EQ(run({.seed = 9'001'295}).finding, "");
+}
+
 // Every test run uses the same seeds; `./run simulate` tries others.
 class Seeds : public testing::TestWithParam<std::uint64_t> {};
 
