@@ -165,7 +165,6 @@ void SlotPool::give_back(SlotNumber slot) {
 }
 
 std::optional<SlotPool::Vacating> SlotPool::begin_vacating(KvGroupNumber group) {
-  if (!slabs_) return std::nullopt;
   const auto is_used = [this](SlotNumber slot) { return is_in_use(slot); };
   // A pinned block stays where it is: a client or a copy uses its memory.
   const auto may_move = [this](SlotNumber slot) {

@@ -124,7 +124,8 @@ class SlotPool {
   }
 
   // Closes a slab whose blocks find room in others, so that blocks of `group` get its memory once
-  // they moved there. Returns its slots in use; empty if there is none.
+  // they moved there. Returns it with its slots in use; nullopt if there is none. REQUIRES:
+  // has_slabs().
   struct Vacating {
     SlabNumber slab = 0;
     std::vector<SlotNumber> slots = {};

@@ -135,7 +135,7 @@ struct RemoteMatch {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys;
   MatchResult result;
-  std::uint64_t remote_blocks = 0;
+  std::uint64_t remote_matched = 0;
   std::optional<TransferId> transfer = {};
   std::optional<std::uint32_t> lease_ms = {};
   std::shared_ptr<LeaseQuota> pins = {};
@@ -151,13 +151,13 @@ struct RemoteMatch {
                   .result = result,
                   .with_transfer = true,
                   .transfer = transfer,
-                  .remote_blocks = remote_blocks},
+                  .remote_blocks = remote_matched},
                  reply);
   }
   // After a fetch more of the keys may be stored: adds them to the lease. Not counted as a new
   // match.
   void find_again() {
-    const std::size_t known = result.blocks.size() + remote_blocks;
+    const std::size_t known = result.blocks.size() + remote_matched;
     if (lease_ms == 0) {
       result.blocks = blocks_now(*cache, views_of(0, known), holder);
     } else if (const auto joined = join(known);
@@ -167,7 +167,7 @@ struct RemoteMatch {
       result = {};
       static_cast<void>(join(known));
     }
-    remote_blocks = known - std::min(known, result.blocks.size());
+    remote_matched = known - std::min(known, result.blocks.size());
     answer();
   }
 
@@ -216,6 +216,27 @@ void wait_for_all(TransferWaits& waits, const std::vector<TransferId>& transfers
   waiting->end_one();
 }
 
+struct Beyond {
+  std::uint64_t missing = 0;  // keys that the cache lacks
+  std::uint32_t wait_ms = 0;
+};
+// Continues a match with the answer of the shared tier: it responds, or looks again first.
+template <class Match>
+auto go_on_beyond(Service& service, std::shared_ptr<Match> match, const Beyond& of) {
+  return [&service, match = std::move(match), of](const RemoteTier::Beyond& beyond) {
+    match->cache->count_beyond(
+        {.remote_blocks = beyond.blocks, .missed_blocks = of.missing - beyond.blocks});
+    match->remote_matched = beyond.blocks;
+    if (!beyond.transfers.empty()) match->transfer = beyond.transfers.back();
+    if (match->transfer && of.wait_ms > 0) {
+      return wait_for_all(service.waits, beyond.transfers, of.wait_ms,
+                          [match] { match->find_again(); });
+    }
+    if (beyond.here > 0) return match->find_again();
+    match->answer();
+  };
+}
+
 void match_remote(Service& service, const Call& call, const std::shared_ptr<Cache>& cache,
                   const MatchBody& body, std::span<const KeyView> keys, const MatchResult& result,
                   Reply reply) {
@@ -229,19 +250,8 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
                                                          .packed = call.style.form.bytes,
                                                          .reply = std::move(reply)});
   const std::size_t here = result.blocks.size();
-  const auto looked = [&service, match, wait_ms = body.wait_ms,
-                       missing = keys.size() - here](const RemoteTier::Beyond& beyond) {
-    match->cache->count_beyond(
-        {.remote_blocks = beyond.blocks, .missed_blocks = missing - beyond.blocks});
-    match->remote_blocks = beyond.blocks;
-    if (!beyond.transfers.empty()) match->transfer = beyond.transfers.back();
-    if (match->transfer && wait_ms > 0) {
-      return wait_for_all(service.waits, beyond.transfers, wait_ms,
-                          [match] { match->find_again(); });
-    }
-    if (beyond.here > 0) return match->find_again();
-    match->answer();
-  };
+  const auto looked =
+      go_on_beyond(service, match, {.missing = keys.size() - here, .wait_ms = body.wait_ms});
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
   if (tier == nullptr || !body.shared) return looked({});
   tier->matched(keys.first(here));
@@ -264,7 +274,7 @@ struct GroupMatching {
   RequestHint hint = {};
   GroupMatch match = {};
   std::optional<TransferId> transfer = {};
-  std::optional<std::uint64_t> remote_keys = {};  // beyond those matched; with a shared tier
+  std::optional<std::uint64_t> remote_matched = {};  // beyond those matched; with a shared tier
   bool with_transfer = false;
   bool packed = false;
   Reply reply;
@@ -282,14 +292,14 @@ struct GroupMatching {
   // After a fetch more may be usable. Without room for a lease the match stays as it was.
   void find_again() {
     GroupMatch before = std::exchange(match, {});
-    const std::uint64_t known = before.matched + remote_keys.value_or(0);
+    const std::uint64_t known = before.matched + remote_matched.value_or(0);
     if (const auto found = find(); !found || match.matched < before.matched) {
       if (found && match.lease) static_cast<void>(cache->release(*match.lease));
       match = std::move(before);
     } else if (before.lease) {
       static_cast<void>(cache->release(*before.lease));
     }
-    remote_keys = known - std::min<std::uint64_t>(known, match.matched);
+    remote_matched = known - std::min<std::uint64_t>(known, match.matched);
     answer();
   }
 
@@ -302,11 +312,11 @@ struct GroupMatching {
                                                .groups = KvGroupNames(cache->config()),
                                                .with_transfer = with_transfer,
                                                .transfer = transfer,
-                                               .remote_keys = remote_keys}));
+                                               .remote_keys = remote_matched}));
     }
     reply.add_header("Cairn-Matched", std::to_string(match.matched));
     reply.add_header("Cairn-Full-Matched", std::to_string(match.full_matched));
-    if (remote_keys) reply.add_header("Cairn-Shared-Matched", std::to_string(*remote_keys));
+    if (remote_matched) reply.add_header("Cairn-Shared-Matched", std::to_string(*remote_matched));
     std::vector<BlockHandle> blocks;
     blocks.reserve(match.blocks.size());
     for (const GroupMatch::Block& block : match.blocks) blocks.push_back(block.handle);
@@ -355,21 +365,10 @@ void match_groups_remote(Service& service, const Call& call, const MatchBody& bo
                          const std::shared_ptr<GroupMatching>& matching) {
   const auto& cache = matching->cache;
   matching->with_transfer = true;
-  matching->remote_keys = 0;
-  const auto looked = [&service, matching,
-                       wait_ms = body.wait_ms](const RemoteTier::Beyond& beyond) {
-    const std::uint64_t missing = matching->keys.size() - matching->match.matched;
-    matching->cache->count_beyond(
-        {.remote_blocks = beyond.blocks, .missed_blocks = missing - beyond.blocks});
-    matching->remote_keys = beyond.blocks;
-    if (!beyond.transfers.empty()) matching->transfer = beyond.transfers.back();
-    if (matching->transfer && wait_ms > 0) {
-      return wait_for_all(service.waits, beyond.transfers, wait_ms,
-                          [matching] { matching->find_again(); });
-    }
-    if (beyond.here > 0) return matching->find_again();
-    matching->answer();
-  };
+  matching->remote_matched = 0;
+  const auto looked = go_on_beyond(
+      service, matching,
+      {.missing = matching->keys.size() - matching->match.matched, .wait_ms = body.wait_ms});
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
   if (tier == nullptr || !body.shared) return looked({});
   tier->matched(matching->block_keys());

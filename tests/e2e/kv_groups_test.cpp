@@ -47,17 +47,6 @@ class KvGroupsTest : public ServedTest {
     EXPECT_EQ(reply.status, 200u) << reply.body;
     return reply.document();
   }
-  static std::vector<std::string> listed(const json& answer) {
-    std::vector<std::string> blocks;
-    for (const json& block : answer.at("blocks")) {
-      for (int n = 1; n <= 9; ++n) {
-        if (block.at("key") == key(n)) {
-          blocks.push_back(block.at("kv_group").get<std::string>() + std::to_string(n));
-        }
-      }
-    }
-    return blocks;
-  }
 
   TestCache cache_;
 };

@@ -35,18 +35,6 @@ void store_prompt(SharedHost& host, const TestCache& cache) {
   put(host, cache, 6, "state");
 }
 
-std::vector<std::string> listed(const json& answer) {
-  std::vector<std::string> blocks;
-  for (const json& block : answer.at("blocks")) {
-    for (int n = 1; n <= 9; ++n) {
-      if (block.at("key") == key(n)) {
-        blocks.push_back(block.at("kv_group").get<std::string>() + std::to_string(n));
-      }
-    }
-  }
-  return blocks;
-}
-
 struct Hosts {
   explicit Hosts(const json& groups_there = {kFull, kWindow, kState})
       : here(made(one, {kFull, kWindow, kState})), there(made(other, groups_there)) {}

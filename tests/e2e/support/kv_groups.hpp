@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tests/e2e/support/rest.hpp"
 
@@ -42,6 +43,19 @@ inline std::string data_of(int n, const std::string& group) {
     data[i] = static_cast<char>(n * 31 + static_cast<int>(i) * 7 + group.front());
   }
   return data;
+}
+
+// The blocks of a match, as the group and n of key(n), 1 to 9.
+inline std::vector<std::string> listed(const json& answer) {
+  std::vector<std::string> blocks;
+  for (const json& block : answer.at("blocks")) {
+    for (int n = 1; n <= 9; ++n) {
+      if (block.at("key") == key(n)) {
+        blocks.push_back(block.at("kv_group").get<std::string>() + std::to_string(n));
+      }
+    }
+  }
+  return blocks;
 }
 
 }  // namespace cairn::e2e
