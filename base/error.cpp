@@ -31,6 +31,8 @@ std::string_view to_string(ErrorCode code) {
       return "unknown_cache";
     case ErrorCode::unknown_lease:
       return "unknown_lease";
+    case ErrorCode::unknown_pin:
+      return "unknown_pin";
     case ErrorCode::unknown_key:
       return "unknown_key";
     case ErrorCode::unknown_transfer:

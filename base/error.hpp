@@ -24,6 +24,7 @@ enum class ErrorCode : std::uint8_t {
   // not found
   unknown_cache,
   unknown_lease,
+  unknown_pin,
   unknown_key,
   unknown_transfer,
   unknown_slot,

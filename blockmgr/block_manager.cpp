@@ -13,6 +13,7 @@
 #include "blockmgr/core/cache_core.hpp"
 #include "blockmgr/disk/disk_place.hpp"
 #include "blockmgr/disk/learnt_file.hpp"
+#include "blockmgr/disk/pins_file.hpp"
 #include "blockmgr/disk_tier/disk_tier.hpp"
 #include "blockmgr/index/config_check.hpp"
 #include "blockmgr/slot_totals.hpp"
@@ -20,6 +21,8 @@
 
 namespace cairn {
 namespace {
+
+constexpr std::string_view kRequestStaging = "request_staging";
 
 // impossible if the device does not exist.
 Result<> check_device(const CacheConfig& config, Tier tier, const DeviceRuntime& runtime) {
@@ -177,10 +180,11 @@ Result<BlockLayout> BlockManager::Impl::make_layout(const CacheConfig& config, T
     const DeviceRuntime::DeviceOptions options{.device_id = wanted.device_id,
                                                .by_descriptor = wanted.by_descriptor};
     return std::move(placed)
-        .allocate_by(StorageKind::device,
-                     [this, options](std::uint64_t size_bytes) {
-                       return services->scheduler.allocate_device(size_bytes, options);
-                     })
+        .allocate_device(
+            services->runtime, options,
+            [this](std::uint64_t size_bytes, const DeviceRuntime::DeviceOptions& where) {
+              return services->scheduler.allocate_device(size_bytes, where);
+            })
         .build();
   }
   return std::move(placed)
@@ -241,6 +245,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
       new_disk_tier.made(member.disk_files);
       SlotJournal::remove(member.disk_files.front());
       remove_learnt(member.disk_files.front());
+      remove_pins(member.disk_files.front());
     }
     const std::unique_ptr<SlotChecksums>& slots = disk->slots.slots;
     parts.journal =
@@ -507,9 +512,15 @@ std::vector<NamedAllocator> BlockManager::allocators() const {
     for (const auto& [name, member] : impl_->members) slots.add(*member.cache->core());
   }
   std::vector<NamedAllocator> all = slots.named();
-  all.push_back({"request_staging", "host", impl_->services->staging.statistics()});
+  all.push_back({std::string(kRequestStaging), "host", impl_->services->staging.statistics()});
   for (NamedAllocator& one : impl_->groups->allocators()) all.push_back(std::move(one));
   return all;
+}
+
+bool BlockManager::give_back_cached(std::string_view allocator) {
+  if (allocator != kRequestStaging) return impl_->groups->give_back_cached(allocator);
+  impl_->services->staging.trim();
+  return true;
 }
 
 void BlockManager::reset_peaks(int device_id) {
@@ -523,6 +534,7 @@ void BlockManager::tick() {
       CacheLock locked(*cache->core(), LockUse::upkeep);
       if (locked->dropped) continue;
       locked->leases.end_overdue(locked);
+      locked->pins.end_overdue(locked);
       locked.expire_keys();
     }
     trim_if_due(*cache->core());

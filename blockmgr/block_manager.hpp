@@ -76,6 +76,9 @@ class BlockManager {
   CacheTotals totals() const;
   // Staging memory for clients' bytes, and the tiers' slots.
   std::vector<NamedAllocator> allocators() const;
+  // Returns the memory that one of these allocators keeps for reuse. False if none of that name
+  // keeps any.
+  bool give_back_cached(std::string_view allocator);
   // Resets the device's slot peaks to the current use.
   void reset_peaks(int device_id);
   // The groups that have this server as a rank. Their operations are transfers.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "blockmgr/disk_tier/disk_tier.hpp"
+#include "blockmgr/disk_tier/kept_pins.hpp"
 
 namespace cairn {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kCheckpointLook{200};
 // The pause after the first failure.
 constexpr std::chrono::seconds kFirstPause{1};
+// The pause after the pins of a cache were written, in times of how long that took.
+constexpr int kPinsPause = 20;
 
 }  // namespace
 
@@ -40,6 +43,7 @@ void Checkpointer::look(TimePoint now) {
   for (const std::shared_ptr<CacheCore>& cache : options_.caches()) {
     CacheCore& core = *cache;
     if (!core.journal) continue;
+    keep_pins_of(core, all);
     bool wanted = false;
     {
       CacheLock locked(core, LockUse::upkeep);
@@ -58,6 +62,32 @@ void Checkpointer::look(TimePoint now) {
       failing.not_before = now + failing.pause;
     }
   }
+}
+
+// All pins of a cache are written each time, so a cache with very many writes them less often.
+void Checkpointer::keep_pins_of(CacheCore& core, bool all) {
+  KeptPins& kept = kept_pins_[core.number];
+  const TimePoint before = clock_.now();
+  std::uint64_t changes = 0;
+  {
+    CacheLock locked(core, LockUse::upkeep);
+    changes = locked->pins.changes();
+    const bool is_due = changes != kept.changes && before >= kept.not_before;
+    if (!is_due && !(all && locked->pins.take_refreshed())) return;
+  }
+  Result<> written;
+  {
+    MutexLock only_one(core.checkpointing);
+    written = keep_pins(core);
+  }
+  kept.not_before = before + kPinsPause * (clock_.now() - before);
+  if (written) {
+    kept.changes = changes;
+    return;
+  }
+  kept.not_before = before + std::max<Duration>(options_.period, kFirstPause);
+  core.services->log.warning("could not write the pins of a cache",
+                             {{"cache", core.config.name}, {"detail", written.error().detail}});
 }
 
 }  // namespace cairn

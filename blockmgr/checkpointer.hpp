@@ -17,7 +17,8 @@ class CacheCore;
 
 // A thread that makes the indexes of disk tiers durable: once per period, and at once if a log is
 // half full. The log survives a killed process. A checkpoint shortens the log and survives a power
-// cut. The destructor waits for a checkpoint in progress.
+// cut. Pins are written soon after they come or go. The destructor waits for a checkpoint in
+// progress.
 class Checkpointer {
  public:
   struct Options {
@@ -30,6 +31,7 @@ class Checkpointer {
  private:
   void work(const std::stop_token& stop);
   void look(TimePoint now);
+  void keep_pins_of(CacheCore& core, bool all);
 
   const Clock& clock_;
   const Options options_;
@@ -42,6 +44,12 @@ class Checkpointer {
     TimePoint not_before{};
   };
   std::map<std::uint32_t, Failing> failing_;
+  // By cache number: which pins were written, and when they may be again.
+  struct KeptPins {
+    std::uint64_t changes = 0;
+    TimePoint not_before{};
+  };
+  std::map<std::uint32_t, KeptPins> kept_pins_;
   Mutex mutex_;
   Condition wake_;
   Thread thread_;  // last: uses all others

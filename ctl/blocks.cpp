@@ -60,8 +60,9 @@ Answer<> put(const Session& session) {
   text << (path == "-" ? std::cin : file).rdbuf();
   const std::string bytes = std::move(text).str();
 
-  constexpr std::array<std::string_view, 7> kOptions = {
-      "parent", "tier", "ttl-ms", "priority", "metadata", "if-exists", "kv-group"};
+  constexpr std::array<std::string_view, 9> kOptions = {"parent",   "tier",     "ttl-ms",
+                                                        "priority", "metadata", "if-exists",
+                                                        "kv-group", "shard",    "shards"};
   const std::string target = key_path(session) + session.query(kOptions);
   const client::HttpHeader header{"Content-Type", "application/octet-stream"};
   const auto body = std::as_bytes(std::span(bytes));
@@ -69,13 +70,17 @@ Answer<> put(const Session& session) {
       session, {.method = "PUT", .target = target, .headers = {&header, 1}, .body = {&body, 1}});
   if (!response) return std::move(response).error();
   if (session.print_json(json::parse(response->body, nullptr, false))) return {};
+  const json stored = json::parse(response->body, nullptr, false);
+  const bool is_pending = stored.is_object() && stored.value("status", "") == "pending";
   session.out << session.word(1)
-              << (response->status == 201 ? " was stored\n" : " was there already\n");
+              << (is_pending                ? " was stored; the block lacks other parts\n"
+                  : response->status == 201 ? " was stored\n"
+                                            : " was there already\n");
   return {};
 }
 
 Answer<> get(const Session& session) {
-  constexpr std::array<std::string_view, 1> kOptions = {"kv-group"};
+  constexpr std::array<std::string_view, 3> kOptions = {"kv-group", "shard", "shards"};
   auto response = exchange(session, {.target = key_path(session) + session.query(kOptions)});
   if (!response) return std::move(response).error();
   const std::string path = session.arguments.text("output");

@@ -93,6 +93,10 @@ Answer<> put(const Session&);
 Answer<> get(const Session&);
 Answer<> list_leases(const Session&);
 Answer<> end_lease(const Session&);
+// actions.cpp
+Answer<> act(const Session&);
+Answer<> list_pins(const Session&);
+Answer<> end_pin(const Session&);
 // transfers.cpp
 Answer<> list_transfers(const Session&);
 Answer<> start_transfer(const Session&);

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "base/quantity.hpp"
 #include "base/token.hpp"
 #include "base/version.hpp"
 
@@ -62,11 +63,17 @@ Error unknown_command(const std::vector<std::string>& words) {
   return wrong("'" + words[0] + "' takes one of: " + second);
 }
 
-Result<> check_number(const Option& option, const std::string& text) {
+// The number in digits.
+Result<std::string> read_number(const Option& option, const std::string& text) {
   std::uint64_t number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure == std::errc() && end == text.data() + text.size() && number <= kMaxNumber) return {};
-  return wrong("--" + std::string(option.name) + " is '" + text + "'; it takes a number");
+  if (failure == std::errc() && end == text.data() + text.size() && number <= kMaxNumber) {
+    return text;
+  }
+  if (const auto quantity = parse_quantity(option.name, text)) return std::to_string(*quantity);
+  const std::string example(quantity_example(option.name));
+  return wrong("--" + std::string(option.name) + " is '" + text + "'; it takes a number" +
+               (example.empty() ? "" : ", or one with a unit, as in " + example));
 }
 
 Result<> take_options(const po::variables_map& given, std::span<const Option> known,
@@ -78,7 +85,11 @@ Result<> take_options(const po::variables_map& given, std::span<const Option> kn
       return wrong("--" + name + " is not for '" + std::string(command->name) + "'");
     }
     std::string text = option.value == nullptr ? std::string() : given[name].as<std::string>();
-    if (option.is_number) CAIRN_TRY(check_number(option, text));
+    if (option.is_number) {
+      auto number = read_number(option, text);
+      if (!number) return std::move(number).error();
+      text = std::move(*number);
+    }
     out.options[name] = std::move(text);
   }
   return {};

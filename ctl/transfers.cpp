@@ -142,7 +142,8 @@ Answer<> make_snapshot(const Session& session) {
 }
 
 Answer<> restore_snapshot(const Session& session) {
-  const json body = {{"partial", session.arguments.has("partial")}};
+  const json body = {{"partial", session.arguments.has("partial")},
+                     {"replace", session.arguments.has("replace")}};
   return follow(session, session.client.call("POST", snapshot_path(session) + "/restore", body));
 }
 

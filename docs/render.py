@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = ["docs/configuration.md", "docs/api.md", "docs/cairnctl.md", "docs/metrics.md"]
+PAGES = ["docs/configuration.md", "docs/api.md", "docs/cairnctl.md", "docs/metrics.md", "docs/parts.md"]
 PART = re.compile(r"(<!-- generated: ([^>]+) -->\n).*?(<!-- end of generated -->)", re.S)
 
 
@@ -204,7 +204,20 @@ def metrics(programs):
     return table(["Name", "Kind", "Labels", "What it is"], rows)
 
 
-PARTS = {"settings": settings, "api": api, "metrics": metrics,
+def parts(_):
+    """The table from which GET /v1/system takes the parts, too."""
+    def row(part):
+        name = part["part"] + (f" (needs: {part['needs']})" if "needs" in part else "")
+        code = [f"`{part[field]}`" if field in part else "—" for field in ("metric", "setting", "test")]
+        return [name, part["purpose"], *code]
+
+    text = ""
+    for section, rows in json.loads((ROOT / "server/assets/parts.json").read_text()).items():
+        text += f"## {section}\n\n" + table(["part", "purpose", "metric", "setting", "test"], map(row, rows)) + "\n"
+    return text
+
+
+PARTS = {"settings": settings, "parts": parts, "api": api, "metrics": metrics,
          "cairnctl --help": lambda programs: program_help(programs, "cairnctl"),
          "cairn-replay --help": lambda programs: program_help(programs, "cairn-replay")}
 

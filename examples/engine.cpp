@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -90,9 +91,9 @@ class Engine {
   Engine(CacheClient& client, std::string cache)
       : client_(client),
         cache_(std::move(cache)),
-        tier_(must(client.export_tier(cache_, kTier), "export"),
-              must(client.get_cache(cache_), "cache").at("layout")) {
-    if (tier_.piece_bytes() % sizeof(std::uint64_t) != 0) {
+        layout_(must(client.get_cache(cache_), "cache").at("layout")),
+        tier_(mapped()) {
+    if (tier_->piece_bytes() % sizeof(std::uint64_t) != 0) {
       throw std::runtime_error("this engine's values come eight bytes at a time");
     }
   }
@@ -107,6 +108,11 @@ class Engine {
   const Tally& tally() const { return tally_; }
 
  private:
+  std::unique_ptr<const MappedTier> mapped() const {
+    return std::make_unique<const MappedTier>(must(client_.export_tier(cache_, kTier), "export"),
+                                              layout_);
+  }
+
   // Returns how many stored blocks of the prompt it read. nullopt if the lease ended meanwhile: the
   // bytes may then have changed.
   std::optional<std::uint64_t> read_prefix(std::uint64_t prompt, KeyList keys) {
@@ -130,7 +136,7 @@ class Engine {
   }
 
   // An attention kernel would read the piece here.
-  std::uint64_t wrong_in_place(Block block, std::uint64_t slot) const {
+  std::uint64_t wrong_in_place(Block block, std::uint64_t slot) {
     std::uint64_t wrong = 0;
     std::uint64_t number = 0;
     for_each_piece(slot, [&](std::span<std::byte> piece) {
@@ -142,7 +148,7 @@ class Engine {
   }
 
   std::uint64_t wrong_over_http(Block block, std::span<const std::byte> key) const {
-    std::vector<std::byte> bytes(tier_.layers() * tier_.outers() * tier_.piece_bytes());
+    std::vector<std::byte> bytes(tier_->layers() * tier_->outers() * tier_->piece_bytes());
     must(client_.get_key(cache_, key, bytes), "get");
     std::uint64_t wrong = 0;
     for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
@@ -179,7 +185,7 @@ class Engine {
     static_cast<void>(client_.end_lease(slots.lease));
   }
 
-  void compute_in_place(Block block, std::uint64_t slot) const {
+  void compute_in_place(Block block, std::uint64_t slot) {
     std::uint64_t number = 0;
     for_each_piece(slot, [&](std::span<std::byte> piece) {
       for (std::size_t at = 0; at < piece.size(); at += sizeof(std::uint64_t)) {
@@ -191,17 +197,19 @@ class Engine {
 
   // In canonical order, whatever the tier's layout.
   template <class Use>
-  void for_each_piece(std::uint64_t slot, Use&& use) const {
-    for (std::uint64_t layer = 0; layer < tier_.layers(); ++layer) {
-      for (std::uint64_t outer = 0; outer < tier_.outers(); ++outer) {
-        use(tier_.piece({.slot = slot, .layer = layer, .outer = outer}));
+  void for_each_piece(std::uint64_t slot, Use&& use) {
+    if (slot >= tier_->slots()) tier_ = mapped();  // the tier has grown
+    for (std::uint64_t layer = 0; layer < tier_->layers(); ++layer) {
+      for (std::uint64_t outer = 0; outer < tier_->outers(); ++outer) {
+        use(tier_->piece({.slot = slot, .layer = layer, .outer = outer}));
       }
     }
   }
 
   CacheClient& client_;
   const std::string cache_;
-  const MappedTier tier_;
+  const nlohmann::json layout_;
+  std::unique_ptr<const MappedTier> tier_;
   Tally tally_;
 };
 

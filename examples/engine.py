@@ -120,6 +120,7 @@ class MappedTier:
                 os.close(file)
         self.regions = [region["offset_bytes"] for region in exported["regions"]]
         self.strides = exported["strides"]
+        self.slots = exported["regions"][0]["size_bytes"] // self.strides["block_bytes"]
         self.layers, self.outers = layout["num_layers"], layout["outer_dim"]
         self.piece_bytes = layout["page_size"] * layout["inner_dim"] * layout["dtype_width_bytes"]
 
@@ -160,12 +161,20 @@ class Engine:
     def __init__(self, cairn, cache):
         self.cairn = cairn
         self.path = f"/v1/caches/{cache}"
-        exported = cairn.call("POST", f"{self.path}/tiers/{TIER}/export")
-        files = cairn.take_files()
-        self.tier = MappedTier(exported, cairn.call("GET", self.path)["layout"], files)
+        self.layout = cairn.call("GET", self.path)["layout"]
+        self.tier = self.mapped()
         if self.tier.piece_bytes % 8:
             raise RuntimeError("this engine computes eight bytes at a time; a piece must be a multiple of that")
         self.tally = dict.fromkeys(["read_in_place", "read_over_http", "written", "duplicates", "wrong_bytes"], 0)
+
+    def mapped(self):
+        exported = self.cairn.call("POST", f"{self.path}/tiers/{TIER}/export")
+        return MappedTier(exported, self.layout, self.cairn.take_files())
+
+    def pieces(self, slot):
+        if slot >= self.tier.slots:  # the tier has grown
+            self.tier = self.mapped()
+        return self.tier.pieces(slot)
 
     def serve(self, prompt, blocks):
         # A real engine uses a hash of all tokens up to the block's end.
@@ -186,7 +195,7 @@ class Engine:
         for index, block in enumerate(match["blocks"]):
             if block["tier"] == TIER:
                 # An attention kernel would read the pieces here.
-                read["wrong_bytes"] += self.wrong_bytes(prompt, index, self.tier.pieces(block["slot"]))
+                read["wrong_bytes"] += self.wrong_bytes(prompt, index, self.pieces(block["slot"]))
                 read["read_in_place"] += 1
             else:
                 data = self.cairn.call("GET", f"{self.path}/keys/{block['key']}")
@@ -210,7 +219,7 @@ class Engine:
                 renewed = self.cairn.call("POST", f"/v1/leases/{slots['lease']}/renew", {"lease_ms": LEASE_MS})
                 expires_at_ms = renewed["expires_at_ms"]
             number = 0
-            for piece in self.tier.pieces(handle["slot"]):
+            for piece in self.pieces(handle["slot"]):
                 piece[:] = words(prompt, index, number, len(piece) // 8)
                 number += len(piece) // 8
             parent = {"parent": keys[index - 1]} if index else {}

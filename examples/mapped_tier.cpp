@@ -50,6 +50,8 @@ MappedTier::MappedTier(const cairn::client::CacheClient::ExportedTier& exported,
   }
   for (const auto& region : description.at("regions"))
     regions_.push_back(region.at("offset_bytes"));
+  const auto region_bytes = description.at("regions").front().at("size_bytes").get<std::uint64_t>();
+  slots_ = region_bytes / block_stride_bytes_;
   if (exported.file != nullptr) {
     map(exported.file->get());
   } else {

@@ -23,6 +23,7 @@ class MappedTier {
   MappedTier(const MappedTier&) = delete;
   MappedTier& operator=(const MappedTier&) = delete;
 
+  std::uint64_t slots() const { return slots_; }
   std::uint64_t layers() const { return layers_; }
   std::uint64_t outers() const { return outers_; }
   // Bytes of a block's keys, or values, in one layer.
@@ -38,6 +39,7 @@ class MappedTier {
   void map(int file);
   std::byte* base_ = nullptr;
   std::uint64_t size_bytes_ = 0;
+  std::uint64_t slots_ = 0;
   std::vector<std::uint64_t> regions_;  // the offset of each
   std::uint64_t block_stride_bytes_ = 0;
   std::uint64_t layer_stride_bytes_ = 0;

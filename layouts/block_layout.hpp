@@ -28,9 +28,9 @@ class BlockLayout {
   };
   BlockLayout layers(Layers which) const;
 
-  // Blocks of another shape in the same slots: see Geometry::with_shape(). Borrows the memory.
-  BlockLayout with_shape(const LayoutConfig& shape) const {
-    return BlockLayout(geometry_.with_shape(shape), regions_, {});
+  // A range of the outer dimension of every block: see Geometry::with_outers(). Borrows the memory.
+  BlockLayout outers(Geometry::Outers which) const {
+    return BlockLayout(geometry_.with_outers(which), regions_, {});
   }
 
   const Geometry& geometry() const { return geometry_; }

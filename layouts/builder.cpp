@@ -163,6 +163,10 @@ class LayoutAssembler {
     return from_regions(geometry, regions, std::move(owned));
   }
 
+  static BlockLayout from_slots(const BlockLayout& slots, const LayoutConfig& shape) {
+    return BlockLayout(slots.geometry_.with_shape(shape), slots.regions_, {});
+  }
+
  private:
   // Places regions one after another, from the first aligned address in `memory`.
   static Result<BlockLayout> cut_up(const Geometry& geometry, const Cut& cut, Region memory) {
@@ -247,6 +251,18 @@ PlacedLayout ConfiguredLayout::in_slots(SlotSpacing spacing) && {
   return PlacedLayout(Geometry::in_slots(config_, spacing));
 }
 
+BackedLayout ConfiguredLayout::in_slots_of(const BlockLayout& slots) && {
+  return BackedLayout([config = config_, &slots]() -> Result<BlockLayout> {
+    if (slots.geometry().kind() != LayoutKind::fully_contiguous) {
+      return impossible(
+          "blocks of another shape lie in the slots of a fully_contiguous layout; this "
+          "one is " +
+          std::string(to_string(slots.geometry().kind())));
+    }
+    return LayoutAssembler::from_slots(slots, config);
+  });
+}
+
 BackedLayout PlacedLayout::allocate_system() && {
   return BackedLayout(allocation(std::move(geometry_), StorageKind::system, &Region::system));
 }
@@ -260,15 +276,13 @@ BackedLayout PlacedLayout::allocate_pinned(DeviceRuntime& runtime,
 }
 
 BackedLayout PlacedLayout::allocate_device(DeviceRuntime& runtime,
-                                           DeviceRuntime::DeviceOptions options) && {
-  return BackedLayout(allocation(std::move(geometry_), StorageKind::device,
-                                 [&runtime, options](std::uint64_t size_bytes) {
-                                   return runtime.allocate_device(size_bytes, options);
-                                 }));
-}
-
-BackedLayout PlacedLayout::allocate_by(StorageKind kind, Allocate allocate) && {
-  return BackedLayout(allocation(std::move(geometry_), kind, std::move(allocate)));
+                                           DeviceRuntime::DeviceOptions options,
+                                           AllocateDevice by) && {
+  return BackedLayout(allocation(
+      std::move(geometry_), StorageKind::device,
+      [&runtime, options, by = std::move(by)](std::uint64_t size_bytes) mutable {
+        return by ? by(size_bytes, options) : runtime.allocate_device(size_bytes, options);
+      }));
 }
 
 BackedLayout PlacedLayout::allocate_unified(DeviceRuntime& runtime, int device_id) && {
@@ -278,11 +292,31 @@ BackedLayout PlacedLayout::allocate_unified(DeviceRuntime& runtime, int device_i
                                  }));
 }
 
-BackedLayout PlacedLayout::allocate_disk(std::filesystem::path path) && {
-  return BackedLayout(allocation(std::move(geometry_), StorageKind::disk,
-                                 [path = std::move(path)](std::uint64_t size_bytes) {
-                                   return Region::disk_file(path, size_bytes);
-                                 }));
+BackedLayout PlacedLayout::allocate_disk(std::vector<std::filesystem::path> paths) && {
+  return BackedLayout(
+      [geometry = std::move(geometry_), paths = std::move(paths)]() mutable -> Result<BlockLayout> {
+        if (!geometry) return geometry.error();
+        CAIRN_TRY(check_count(*geometry, paths.size()));
+        std::vector<Region> files;
+        std::vector<RegionView> regions;
+        for (const std::filesystem::path& path : paths) {
+          auto file = Region::disk_file(path, geometry->region_bytes());
+          if (!file) return std::move(file).error();
+          regions.push_back(file->view());
+          files.push_back(std::move(*file));
+        }
+        return LayoutAssembler::from_regions(*geometry, regions, std::move(files));
+      });
+}
+
+BackedLayout PlacedLayout::import_memory(DeviceRuntime& runtime, Import import) && {
+  return BackedLayout([geometry = std::move(geometry_), &runtime,
+                       import = std::move(import)]() mutable -> Result<BlockLayout> {
+    if (!geometry) return geometry.error();
+    auto memory = runtime.import_memory(import.memory, import.options);
+    if (!memory) return std::move(memory).error();
+    return LayoutAssembler::from_memory(*geometry, std::move(*memory), import.parts);
+  });
 }
 
 BackedLayout PlacedLayout::with_memory_regions(std::vector<RegionView> regions) && {
@@ -290,27 +324,6 @@ BackedLayout PlacedLayout::with_memory_regions(std::vector<RegionView> regions) 
                        regions = std::move(regions)]() mutable -> Result<BlockLayout> {
     if (!geometry) return geometry.error();
     return LayoutAssembler::from_regions(*geometry, regions, {});
-  });
-}
-
-BackedLayout PlacedLayout::with_memory_regions(std::vector<Region> regions) && {
-  return BackedLayout([geometry = std::move(geometry_),
-                       regions = std::move(regions)]() mutable -> Result<BlockLayout> {
-    if (!geometry) return geometry.error();
-    std::vector<RegionView> views;
-    for (const Region& region : regions) views.push_back(region.view());
-    return LayoutAssembler::from_regions(*geometry, views, std::move(regions));
-  });
-}
-
-BackedLayout PlacedLayout::within(UniqueFunction<Result<Region>()> memory,
-                                  std::vector<RegionView::Part> parts) && {
-  return BackedLayout([geometry = std::move(geometry_), memory = std::move(memory),
-                       parts = std::move(parts)]() mutable -> Result<BlockLayout> {
-    if (!geometry) return geometry.error();
-    auto region = memory();
-    if (!region) return std::move(region).error();
-    return LayoutAssembler::from_memory(*geometry, std::move(*region), parts);
   });
 }
 

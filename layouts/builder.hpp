@@ -23,6 +23,7 @@
 #include "layouts/geometry.hpp"
 #include "layouts/layout_config.hpp"
 #include "memory/device_runtime.hpp"
+#include "memory/exported_memory.hpp"
 #include "memory/region.hpp"
 #include "memory/region_registry.hpp"
 
@@ -45,14 +46,15 @@ class [[nodiscard]] BackedLayout {
   Result<BlockLayout> build() &&;
 
  private:
+  friend class ConfiguredLayout;
   friend class PlacedLayout;
   using Assemble = UniqueFunction<Result<BlockLayout>()>;
   explicit BackedLayout(Assemble assemble) : assemble_(std::move(assemble)) {}
   Assemble assemble_;
 };
 
-// Has shape and layout; memory is next. Allocated memory is one allocation, cut into regions.
-// Borrows runtime and registry until build().
+// Has shape and layout; memory is next, by the step of its kind. Allocated memory is one
+// allocation, cut into regions. Borrows the arguments that are references until build().
 class [[nodiscard]] PlacedLayout {
  public:
   PlacedLayout(PlacedLayout&&) noexcept = default;
@@ -60,21 +62,26 @@ class [[nodiscard]] PlacedLayout {
 
   BackedLayout allocate_system() &&;
   BackedLayout allocate_pinned(DeviceRuntime& runtime, DeviceRuntime::PinnedOptions options) &&;
-  BackedLayout allocate_device(DeviceRuntime& runtime, DeviceRuntime::DeviceOptions options) &&;
-  // Uses the caller's allocator for memory of this kind.
-  using Allocate = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
-  BackedLayout allocate_by(StorageKind kind, Allocate allocate) &&;
+  // `by`: an allocator of that device's memory; without it, each layout asks the driver.
+  using AllocateDevice = UniqueFunction<Result<Region>(std::uint64_t size_bytes,
+                                                       DeviceRuntime::DeviceOptions options)>;
+  BackedLayout allocate_device(DeviceRuntime& runtime, DeviceRuntime::DeviceOptions options,
+                               AllocateDevice by = {}) &&;
   BackedLayout allocate_unified(DeviceRuntime& runtime, int device_id) &&;
-  BackedLayout allocate_disk(std::filesystem::path path) &&;
+  // One file per region of the geometry, in its order; see Region::disk_file().
+  BackedLayout allocate_disk(std::vector<std::filesystem::path> paths) &&;
 
-  // One region per region of the geometry, in its order; longer ones are used in part. Views are
+  // Another process's memory, with the regions at `parts` of it; without `parts` as in an
+  // allocation. Errors: those of DeviceRuntime::import_memory().
+  struct Import {
+    const ExportedMemory& memory;
+    DeviceRuntime::ImportOptions options;
+    std::vector<RegionView::Part> parts;
+  };
+  BackedLayout import_memory(DeviceRuntime& runtime, Import import) &&;
+  // One region per region of the geometry, in its order; longer ones are used in part. They are
   // borrowed: their memory must outlive the layout.
   BackedLayout with_memory_regions(std::vector<RegionView> regions) &&;
-  BackedLayout with_memory_regions(std::vector<Region> regions) &&;
-  // Places the regions at `parts` of one memory; without `parts` as in an allocation. build() calls
-  // `memory` and returns its errors.
-  BackedLayout within(UniqueFunction<Result<Region>()> memory,
-                      std::vector<RegionView::Part> parts) &&;
   BackedLayout with_registered_regions(const RegionRegistry& registry,
                                        std::vector<RegionId> ids) &&;
 
@@ -93,6 +100,10 @@ class [[nodiscard]] ConfiguredLayout {
   PlacedLayout fully_contiguous() &&;
   PlacedLayout layer_separate(BlockDim dim) &&;
   PlacedLayout in_slots(SlotSpacing spacing) &&;
+  // In the slots of a fully contiguous layout, and in its memory, which is borrowed: blocks of
+  // another size, each from the beginning of a slot on (Geometry::with_shape()). The shape's
+  // num_blocks and alignment are those of the slots. Error: impossible for other layouts.
+  BackedLayout in_slots_of(const BlockLayout& slots) &&;
 
  private:
   friend class LayoutBuilder;

@@ -8,14 +8,6 @@
 namespace cairn {
 namespace {
 
-// True if the pieces of one layer and block are contiguous.
-bool outer_touch(const Geometry& g) { return g.config().outer_dim == 1 || g.outers_touch(); }
-
-// True if a block is contiguous. A layer-separate layout has one region per layer.
-bool layers_touch(const Geometry& g) {
-  return outer_touch(g) && (g.config().num_layers == 1 || g.kind() == LayoutKind::fully_contiguous);
-}
-
 // Splits a block into layers * outers runs of `run_bytes`, contiguous on both sides.
 struct Runs {
   std::uint64_t layers = 1;
@@ -24,10 +16,10 @@ struct Runs {
 };
 
 Runs runs_of(const Geometry& a, const Geometry& b) {
-  if (layers_touch(a) && layers_touch(b)) return {1, 1, a.block_bytes()};
+  if (a.layers_touch() && b.layers_touch()) return {1, 1, a.block_bytes()};
   const std::uint64_t layers = a.config().num_layers;
   const std::uint64_t outers = a.config().outer_dim;
-  if (outer_touch(a) && outer_touch(b)) return {layers, 1, outers * a.piece_bytes()};
+  if (a.outers_touch() && b.outers_touch()) return {layers, 1, outers * a.piece_bytes()};
   return {layers, outers, a.piece_bytes()};
 }
 

@@ -132,6 +132,16 @@ Geometry Geometry::with_layers(std::uint64_t count) const {
   return geometry;
 }
 
+Geometry Geometry::with_outers(Outers which) const {
+  CAIRN_ASSERT(which.count >= 1 && which.first + which.count <= config_.outer_dim,
+               "the bytes of other parts of a block would be taken for these");
+  Geometry geometry = *this;
+  geometry.config_.outer_dim = which.count;
+  geometry.config_.shards = 0;
+  geometry.first_outer_ += which.first;
+  return geometry;
+}
+
 Geometry Geometry::with_shape(const LayoutConfig& shape) const {
   CAIRN_ASSERT(kind_ == LayoutKind::fully_contiguous, "a block would lie in several regions");
   Geometry geometry = *this;
@@ -150,9 +160,17 @@ bool Geometry::begins_part(std::uint64_t block) const {
 }
 
 bool Geometry::outers_touch() const {
+  if (config_.outer_dim == 1) return true;
   return outer_stride_bytes_ == piece_bytes_ && std::ranges::all_of(more_, [this](const Part& p) {
            return p.outer_stride_bytes == piece_bytes_;
          });
+}
+
+bool Geometry::layers_touch() const {
+  if (!outers_touch()) return false;
+  if (config_.num_layers == 1) return true;
+  return kind_ == LayoutKind::fully_contiguous &&
+         layer_stride_bytes_ == config_.outer_dim * piece_bytes_;
 }
 
 std::uint32_t Geometry::num_regions() const {
@@ -166,6 +184,7 @@ PieceLocation Geometry::locate(Piece piece) const {
   CAIRN_ASSERT(piece.block < config_.num_blocks && piece.layer < config_.num_layers &&
                    piece.outer < config_.outer_dim,
                "the piece would lie in another block");
+  piece.outer += first_outer_;
   if (!more_.empty()) return locate_in_parts(piece);
   if (kind_ == LayoutKind::fully_contiguous) {
     std::uint64_t file = 0;

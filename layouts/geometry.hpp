@@ -59,6 +59,14 @@ class Geometry {
   // or regions that begin at the first of them. REQUIRES: not in_slots; 1 to all layers.
   Geometry with_layers(std::uint64_t count) const;
 
+  // A range of the outer dimension of every block, as if there were no others. REQUIRES:
+  // the range lies in the outer dimension, and is not empty.
+  struct Outers {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+  };
+  Geometry with_outers(Outers which) const;
+
   // Blocks of another shape in the same slots: each begins where the slot's block began. A larger
   // block covers the slots after it, too: the caller leaves them unused. REQUIRES: fully_contiguous
   // or in_slots; validate(shape). Ignores the number of blocks and the alignment of `shape`.
@@ -92,6 +100,8 @@ class Geometry {
   bool begins_part(std::uint64_t block) const;
   // True if the pieces of one block and layer are contiguous.
   bool outers_touch() const;
+  // True if a block is contiguous.
+  bool layers_touch() const;
 
  private:
   LayoutConfig config_;
@@ -102,6 +112,7 @@ class Geometry {
   std::uint64_t layer_stride_bytes_ = 0;
   std::uint64_t outer_stride_bytes_ = 0;
   std::uint64_t region_bytes_ = 0;
+  std::uint64_t first_outer_ = 0;  // with_outers() only: those before the range
   // in_slots only: bytes before the first block, the number of files, and SlotSpacing::run.
   std::uint64_t before_block_bytes_ = 0;
   std::uint32_t files_ = 1;

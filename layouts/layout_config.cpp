@@ -61,6 +61,11 @@ Result<> validate(const LayoutConfig& config) {
   complaints.check_power_of_two("dtype_width_bytes", config.dtype_width_bytes, kMaxDtypeWidthBytes);
   complaints.check_power_of_two("alignment", config.alignment, kMaxAlignment);
   if (!complaints.empty()) return Error{ErrorCode::impossible_shape, complaints.take()};
+  if (config.num_layers * config.outer_dim > kMaxPieces) {
+    return Error{ErrorCode::impossible_shape, factor("num_layers", config.num_layers) + " * " +
+                                                  factor("outer_dim", config.outer_dim) +
+                                                  " is above " + std::to_string(kMaxPieces)};
+  }
   if (!fits_file_offset(config)) {
     return Error{
         ErrorCode::impossible_shape,

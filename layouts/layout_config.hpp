@@ -11,7 +11,10 @@ namespace cairn {
 inline constexpr std::uint64_t kMaxBlocks = 0xFFFF'FFFF;
 // A layer-separate layout has one region per layer; the deepest models have about 130.
 inline constexpr std::uint64_t kMaxLayers = 1024;
-inline constexpr std::uint64_t kMaxOuterDim = 2;  // keys and values
+inline constexpr std::uint64_t kMaxOuterDim = 1024;  // keys and values, or the KV heads of a model
+// A write tracks each (layer, outer) piece of its block, in 2 bytes: 256 KiB for 128 layers of
+// 1,024 heads.
+inline constexpr std::uint64_t kMaxPieces = std::uint64_t{1} << 17;
 // Blocks are the unit of sharing, so engines use 16 to 1024 tokens; 64 Ki is far above.
 inline constexpr std::uint64_t kMaxPageSize = 65536;
 // heads * head size is a few thousand; 16 Mi leaves room for any model.
@@ -26,11 +29,14 @@ inline constexpr std::uint64_t kMaxLayoutBytes = (std::uint64_t{1} << 63) - 1;
 struct LayoutConfig {
   std::uint64_t num_blocks = 0;
   std::uint64_t num_layers = 0;
-  std::uint64_t outer_dim = 0;  // 1 (keys and values together, MLA) or 2 (keys, then values)
+  std::uint64_t outer_dim = 0;  // 1 (keys and values together, MLA), 2 (keys, then values) or heads
   std::uint64_t page_size = 0;  // tokens per block
   std::uint64_t inner_dim = 0;  // values per token, layer and outer index: heads * head size
   std::uint64_t dtype_width_bytes = 0;  // a power of two
   std::uint64_t alignment = 1;          // a power of two; block strides are padded to a multiple
+  // Head shards: equal ranges of the outer dimension that clients read and write apart. 0: blocks
+  // are whole. Changes no byte's place, so validate() and same_shape() ignore it.
+  std::uint64_t shards = 0;
 
   friend bool operator==(const LayoutConfig&, const LayoutConfig&) = default;
 };

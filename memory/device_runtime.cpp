@@ -1,5 +1,7 @@
 #include "memory/device_runtime.hpp"
 
+#include <algorithm>
+
 #include "base/assert.hpp"
 
 namespace cairn {
@@ -34,6 +36,12 @@ std::string_view to_string(MemoryVisibility visibility) {
       return "explicit_dma";
   }
   invariant_broken("MemoryVisibility", "a value outside the enumeration");
+}
+
+std::string uuid_of(const DeviceRuntime& runtime, int device_id) {
+  const auto devices = runtime.devices();
+  const auto found = std::ranges::find(devices, device_id, &DeviceInfo::id);
+  return found == devices.end() ? std::string() : found->uuid;
 }
 
 }  // namespace cairn

@@ -66,8 +66,22 @@ class Stream {
   // until an event recorded after this is ready. The order among the copies of one call is not
   // defined: they must not overlap. May block while it runs if one side is system memory or neither
   // is device memory.
-  virtual Result<> copy(std::span<const MemoryCopy> copies, CopyForm form) = 0;
+  //
+  // `list` is memory of the stream's device, of list_bytes() or more, where the stream keeps what
+  // it has to do. It must stay unchanged, and allocated, as long as the sources. Without it the
+  // stream keeps the list by itself.
+  virtual Result<> copy(std::span<const MemoryCopy> copies, CopyForm form,
+                        const RegionView& list) = 0;
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm form) {
+    return copy(copies, form, RegionView());
+  }
   Result<> copy(std::span<const MemoryCopy> copies) { return copy(copies, CopyForm::batch); }
+  // Device memory that this stream uses for a list of `copies` copies; 0: they travel with the work
+  // itself.
+  virtual std::uint64_t list_bytes(std::size_t copies) const {
+    static_cast<void>(copies);
+    return 0;
+  }
   // Fills with zeros.
   virtual Result<> zero(std::byte* destination, std::uint64_t size_bytes) = 0;
   // Moves unified memory to the side that will use it: `device_id` or, for -1, the CPU; only a
@@ -116,6 +130,7 @@ class DeviceRuntime {
   struct PinnedOptions {
     bool numa_aware = false;  // bind to the node of `device_id`, if the machine has several nodes
     int device_id = 0;
+    SharedFilePlace place = {};  // its file must be of memory that this runtime allocated
   };
   virtual Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) = 0;
   // Memory that moves between device and host as it is used; there can be more of it than the
@@ -141,5 +156,8 @@ class DeviceRuntime {
                                        ImportOptions options) = 0;
   virtual Result<std::unique_ptr<Stream>> create_stream(int device_id) = 0;
 };
+
+// Empty if the runtime does not have the device, or the device has no UUID.
+std::string uuid_of(const DeviceRuntime& runtime, int device_id);
 
 }  // namespace cairn

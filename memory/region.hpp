@@ -47,6 +47,13 @@ class RegionView {
   std::uint64_t size_bytes_ = 0;
 };
 
+// Where new shared memory lies: in a new file, or in the file of other memory, which becomes longer
+// if needed. A process that maps that file then has both in one piece.
+struct SharedFilePlace {
+  int fd = -1;                     // Region::shared_fd() of that memory; -1: a new file
+  std::uint64_t offset_bytes = 0;  // a multiple of 4 KiB
+};
+
 // Memory or a file, owned: freed when the Region is destroyed. Move-only; a moved-from Region is
 // empty. Holders of views share the bytes; the object itself is not thread-safe.
 class Region {

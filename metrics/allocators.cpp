@@ -15,8 +15,8 @@ constexpr Field kGauges[] = {
     {{"cairn_allocator_allocated_bytes", "Bytes in use, including rounding."},
      &AllocatorStatistics::allocated_bytes},
     {{"cairn_allocator_reserved_bytes",
-      "Bytes that the allocator got from its source: in use, or kept for reuse. Slots, and "
-      "reductions of a device, get theirs from other allocators."},
+      "Bytes that the allocator got from its source: in use, or kept for reuse. Slots, slabs of a "
+      "device, and its reductions get theirs from other allocators."},
      &AllocatorStatistics::reserved_bytes},
     {{"cairn_allocator_cached_bytes", "Bytes kept for reuse."}, &AllocatorStatistics::cached_bytes},
     {{"cairn_allocator_pending_bytes",

@@ -140,6 +140,40 @@ void add_leases(Families& out, std::span<const CacheStats> caches) {
                 caches, &CacheStats::remembered_blocks);
 }
 
+void add_actions(Families& out, std::span<const CacheStats> caches) {
+  add_per_cache(out, Builder::gauge({"cairn_pins", "Pins of clients that keep blocks."}), caches,
+                &CacheStats::pins);
+  auto pinned = Builder::gauge(
+      {"cairn_pinned_by_pins_blocks", "Blocks of a tier that clients' pins keep from eviction."});
+  each_tier(caches, [&](const CacheStats& cache, std::string_view tier, const TierStats& stats) {
+    pinned.add({{"cache", cache.name}, {"tier", tier}}, stats.protected_blocks);
+  });
+  out.push_back(std::move(pinned).take());
+
+  auto actions =
+      Builder::counter({"cairn_actions_total", "Actions that clients asked for, by outcome."});
+  auto prefetched =
+      Builder::counter({"cairn_prefetch_blocks_total",
+                        "Blocks that clients asked to bring up before their request, by what "
+                        "became of them."});
+  for (const CacheStats& cache : caches) {
+    for (std::size_t type = 0; type < kNumActionTypes; ++type) {
+      for (std::size_t i = 0; i < kNumActionOutcomes; ++i) {
+        actions.add({{"cache", cache.name},
+                     {"type", to_string(static_cast<ActionType>(type))},
+                     {"outcome", to_string(static_cast<ActionOutcome>(i))}},
+                    cache.actions[type][i]);
+      }
+    }
+    for (std::size_t i = 0; i < kNumPrefetchResults; ++i) {
+      prefetched.add({{"cache", cache.name}, {"result", to_string(static_cast<PrefetchResult>(i))}},
+                     cache.prefetched[i]);
+    }
+  }
+  out.push_back(std::move(actions).take());
+  out.push_back(std::move(prefetched).take());
+}
+
 void add_reuse(Families& out, std::span<const CacheStats> caches) {
   auto curve =
       Builder::gauge({"cairn_miss_ratio_curve",
@@ -389,6 +423,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_leases(families, input.caches);
   add_cache_transfers(families, input.caches);
   add_reuse(families, input.caches);
+  add_actions(families, input.caches);
   add_lock_holds(families, input.caches);
   add_all_transfers(families, input);
   add_checksums(families, input.totals);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "replay/action_sender.hpp"
 #include "replay/frontend.hpp"
 #include "replay/group_frontend.hpp"
 
@@ -80,7 +81,12 @@ class Connections {
  public:
   Connections(const ReplayOptions& options, const TargetCache& target, Dealer& dealer,
               const KeyMaker& keys, Console& console, const std::stop_token& stop)
-      : speed_(options.speed), dealer_(dealer), console_(console), stop_(stop) {
+      : speed_(options.speed),
+        dealer_(dealer),
+        keys_(keys),
+        cache_(target.name),
+        console_(console),
+        stop_(stop) {
     for (std::uint32_t i = 0; i < options.connections; ++i) {
       Frontend::Config config{
           .server = options.server,
@@ -89,6 +95,7 @@ class Connections {
           .store_mode = options.store_mode,
           .read_mode = options.read_mode,
           .lease_ms = options.lease_ms,
+          .engine = options.engine,
           .pause = [this](milliseconds time) { sleep_until(steady_clock::now() + time, stop_); },
           .report = [this](std::string_view text) { console_.message(text); }};
       if (target.kv_model) {
@@ -131,13 +138,19 @@ class Connections {
 
  private:
   void work(PromptRunner& frontend) {
+    ActionSender actions(frontend, keys_, pins_, {.cache = cache_, .speed = speed_});
     int unanswered = 0;
     while (!stop_.stop_requested()) {
       const auto request = dealer_.next();
       if (!request) return;
-      await(*request, frontend.tally());
+      for (const AgentAction& action : request->before) {
+        await(action.timestamp_ms, frontend.tally());
+        actions.send(action, *request);
+      }
+      await(request->timestamp_ms, frontend.tally());
       const std::uint64_t wrong_before = frontend.tally().wrong_blocks;
       unanswered = frontend.run(*request) ? 0 : unanswered + 1;
+      for (const AgentAction& action : request->after) actions.send(action, *request);
       requests_.fetch_add(1, std::memory_order_relaxed);
       wrong_blocks_.fetch_add(frontend.tally().wrong_blocks - wrong_before,
                               std::memory_order_relaxed);
@@ -149,11 +162,12 @@ class Connections {
     }
   }
 
-  void await(const PromptRequest& request, Tally& tally) const {
+  void await(std::uint64_t timestamp_ms, Tally& tally) const {
     if (speed_ <= 0) return;
-    const auto due = start_ + std::chrono::duration_cast<steady_clock::duration>(
-                                  std::chrono::duration<double, std::milli>(
-                                      static_cast<double>(request.timestamp_ms) / speed_));
+    const auto due =
+        start_ +
+        std::chrono::duration_cast<steady_clock::duration>(
+            std::chrono::duration<double, std::milli>(static_cast<double>(timestamp_ms) / speed_));
     sleep_until(due, stop_);
     const auto late = std::chrono::duration_cast<milliseconds>(steady_clock::now() - due).count();
     tally.late_ms = std::max(tally.late_ms, static_cast<std::uint64_t>(std::max<long>(late, 0)));
@@ -161,6 +175,9 @@ class Connections {
 
   const double speed_;
   Dealer& dealer_;
+  const KeyMaker& keys_;
+  const std::string cache_;
+  PinBook pins_;
   Console& console_;
   const std::stop_token stop_;
   steady_clock::time_point start_;
@@ -181,6 +198,8 @@ client::Answer<Outcome> replay(const ReplayOptions& options, Workload& workload,
   if (!target) return std::move(target).error();
   auto before = match_counts(client, target->name);
   if (!before) return std::move(before).error();
+  auto prefetched = prefetch_counts(client, target->name);
+  if (!prefetched) return std::move(prefetched).error();
 
   Outcome outcome;
   outcome.target = *target;
@@ -197,6 +216,10 @@ client::Answer<Outcome> replay(const ReplayOptions& options, Workload& workload,
     outcome.server = *after - *before;
   } else if (outcome.broken_off.empty()) {
     outcome.broken_off = "the server's counts: " + after.error().detail;
+  }
+  if (options.actions) {
+    auto now = prefetch_counts(client, target->name);
+    if (now) outcome.prefetched = grown(*prefetched, std::move(*now));
   }
   if (target->own && !options.keep) {
     auto gone = client.delete_cache(target->name, true);

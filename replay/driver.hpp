@@ -21,6 +21,7 @@ struct Outcome {
   std::chrono::nanoseconds duration{};
   // counted by the server meanwhile; nullopt if it did not report them
   std::optional<MatchCounts> server;
+  std::optional<PrefetchCounts> prefetched;  // the same of prefetched blocks, if there were actions
   std::string broken_off;  // why it ended before the workload's end; empty if it did not
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "replay/replay_blocks.hpp"
 
 namespace cairn::replay {
@@ -13,6 +14,8 @@ using client::Answer;
 using client::ClientError;
 using client::KeyList;
 using client::StoreStatus;
+
+constexpr std::uint64_t kLoadWaitMs = 60'000;  // the longest that a server takes
 
 constexpr auto is_busy = StepCalls::is_busy;
 constexpr auto has_no_room = StepCalls::has_no_room;
@@ -49,7 +52,7 @@ Frontend::Frontend(Config config, const KeyMaker& keys)
     : config_(std::move(config)),
       key_maker_(keys),
       client_(config_.server, config_.http),
-      calls_({.pause = config_.pause, .report = config_.report}),
+      calls_({.pause = config_.pause, .report = config_.report, .engine = config_.engine}),
       tally_(calls_.tally()) {}
 
 KeyList Frontend::keys_of(Range range) const {
@@ -99,6 +102,7 @@ bool Frontend::run(const PromptRequest& request) {
   tally_.matched += hits;
   tally_.misses += all.count - hits;
   read_hits(hits);
+  calls_.loaded(request, {.blocks = hits, .keys = hits});
   store_misses({hits, all.count - hits});
   if (!match->lease.empty()) stored_leases_.push_back(std::move(match->lease));
   release(stored_leases_, end_of(request));
@@ -107,13 +111,42 @@ bool Frontend::run(const PromptRequest& request) {
 }
 
 void Frontend::read_hits(std::size_t count) {
-  const std::size_t at_once = blocks_at_once();
+  std::size_t at_once = blocks_at_once();
+  if (config_.read_mode == ReadMode::load && count > 0) {
+    if (area_ == nullptr) {
+      auto area = EngineArea::registered(client_, config_.target);
+      if (!area) return failed(Step::read, area.error());
+      area_ = std::move(*area);
+    }
+    at_once = area_->max_blocks();
+  }
   for (std::size_t first = 0; first < count; first += at_once) {
     const Range range{first, std::min(at_once, count - first)};
-    const bool whole =
-        config_.read_mode == ReadMode::read ? read_range(range) : read_one_by_one(range);
-    if (!whole) return;
+    if (!read(range)) return;
   }
+}
+
+bool Frontend::read(Range range) {
+  switch (config_.read_mode) {
+    case ReadMode::read:
+      return read_range(range);
+    case ReadMode::keys:
+      return read_one_by_one(range);
+    case ReadMode::load:
+      return read_into_engine(range);
+  }
+  invariant_broken("ReadMode", "a value outside the enumeration");
+}
+
+bool Frontend::read_into_engine(Range range) {
+  auto loaded =
+      tried(Step::read, [&] { return area_->load(client_, keys_of(range), kLoadWaitMs); });
+  if (!loaded) {
+    failed(Step::read, loaded.error());
+    return false;
+  }
+  compare(range, *loaded);
+  return true;
 }
 
 bool Frontend::read_range(Range range) {
@@ -124,7 +157,7 @@ bool Frontend::read_range(Range range) {
     failed(Step::read, count.error());
     return false;
   }
-  compare({range.first, *count});
+  compare({range.first, *count}, room);
   if (*count == range.count) return true;
   tally_.leased_missing += range.count - *count;
   config_.report("read: only " + std::to_string(*count) + " of " + std::to_string(range.count) +
@@ -144,17 +177,16 @@ bool Frontend::read_one_by_one(Range range) {
     if (!tier) {
       if (tier.error().status == 404) ++tally_.leased_missing;
       failed(Step::read, tier.error());
-      compare({range.first, i});
+      compare({range.first, i}, room);
       return false;
     }
   }
-  compare(range);
+  compare(range, room);
   return true;
 }
 
-void Frontend::compare(Range range) {
+void Frontend::compare(Range range, std::span<const std::byte> read) {
   const KeyList keys = keys_of(range);
-  const std::span<const std::byte> read = buffer_for(range.count);
   for (std::size_t i = 0; i < range.count; ++i) {
     const auto block = read.subspan(i * config_.target.block_bytes, config_.target.block_bytes);
     const Mismatch mismatch = BlockPattern(keys[i]).compare(block);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "client/cache_client.hpp"
+#include "replay/engine_area.hpp"
 #include "replay/options.hpp"
 #include "replay/replay_blocks.hpp"
 #include "replay/step_calls.hpp"
@@ -35,6 +37,7 @@ class Frontend final : public PromptRunner {
     StoreMode store_mode = StoreMode::slots;
     ReadMode read_mode = ReadMode::read;
     std::uint64_t lease_ms = 30'000;
+    std::optional<EngineModel> engine = {};
     // Waits between tries. Tests can replace it.
     std::function<void(std::chrono::milliseconds)> pause;
     // Called with each problem, once each time, on the frontend's thread.
@@ -43,7 +46,8 @@ class Frontend final : public PromptRunner {
   Frontend(Config config, const KeyMaker& keys);
 
   bool run(const PromptRequest& request) override;
-  Tally& tally() override { return tally_; }
+  StepCalls& calls() override { return calls_; }
+  client::CacheClient& client() override { return client_; }
 
  private:
   // A run of blocks [first, first + count) of the current request.
@@ -59,9 +63,12 @@ class Frontend final : public PromptRunner {
   std::size_t blocks_at_once() const;
 
   void read_hits(std::size_t count);
+  bool read(Range range);
   bool read_range(Range range);
   bool read_one_by_one(Range range);
-  void compare(Range range);
+  bool read_into_engine(Range range);
+  // The blocks of the range, end to end.
+  void compare(Range range, std::span<const std::byte> read);
 
   void store_misses(Range misses);
   Stored store(Range range);
@@ -87,6 +94,7 @@ class Frontend final : public PromptRunner {
   std::vector<std::byte> keys_;    // of the current request, one after the other
   std::vector<std::byte> buffer_;  // of blocks being sent or received
   std::vector<std::string> stored_leases_;
+  std::unique_ptr<EngineArea> area_;  // once blocks have been loaded into it
 };
 
 // The data about a request that a release sends; nullopt if there is none.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/assert.hpp"
+#include "replay/agent_sessions.hpp"
 #include "replay/mix.hpp"
 
 namespace cairn::replay {
@@ -13,7 +13,7 @@ namespace {
 // prompts of a few thousand tokens with a large shared part.
 constexpr std::uint64_t kSystemPrompts = 6;
 constexpr std::uint64_t kConversationsAtOnce = 48;
-constexpr std::uint64_t kAgentsAtOnce = 24;
+constexpr std::uint64_t kWorkersAtOnce = 24;
 // The longest time between two requests; half of it on average.
 constexpr std::uint64_t kMaxGapMs = 100;
 
@@ -24,6 +24,14 @@ std::optional<GeneratorKind> generator_kind_from(std::string_view name) {
   if (name == "agents") return GeneratorKind::agents;
   if (name == "mixed") return GeneratorKind::mixed;
   return std::nullopt;
+}
+
+std::unique_ptr<Workload> generated(const GeneratorConfig& config) {
+  if (config.kind == GeneratorKind::agents) {
+    return std::make_unique<AgentSessions>(
+        AgentSessions::Config{.requests = config.requests, .seed = config.seed});
+  }
+  return std::make_unique<Generator>(config);
 }
 
 Generator::Generator(const GeneratorConfig& config) : config_(config), state_(mix(config.seed)) {
@@ -50,8 +58,8 @@ void Generator::start_conversation() {
 void Generator::start_task() {
   std::vector<std::uint64_t> context = system_prompts_[draw(0, kSystemPrompts - 1)];
   extend(context, draw(8, 32));
-  const std::uint64_t agents = draw(3, 8);
-  for (std::uint64_t i = 0; i < agents; ++i) agents_.push_back({context, draw(2, 8), draw(1, 3)});
+  const std::uint64_t workers = draw(3, 8);
+  for (std::uint64_t i = 0; i < workers; ++i) workers_.push_back({context, draw(2, 8), draw(1, 3)});
 }
 
 PromptRequest Generator::take_turn(std::vector<Thread>& threads) {
@@ -76,8 +84,8 @@ Result<std::optional<PromptRequest>> Generator::next() {
     while (conversations_.size() < kConversationsAtOnce) start_conversation();
     return std::optional(take_turn(conversations_));
   }
-  while (agents_.size() < kAgentsAtOnce) start_task();
-  return std::optional(take_turn(agents_));
+  while (workers_.size() < kWorkersAtOnce) start_task();
+  return std::optional(take_turn(workers_));
 }
 
 double Generator::fraction_done() const {
@@ -86,18 +94,8 @@ double Generator::fraction_done() const {
 }
 
 std::string Generator::name() const {
-  const auto word = [this] {
-    switch (config_.kind) {
-      case GeneratorKind::chat:
-        return "chat";
-      case GeneratorKind::agents:
-        return "agents";
-      case GeneratorKind::mixed:
-        return "mixed";
-    }
-    invariant_broken("GeneratorKind", "a value outside the enumeration");
-  };
-  return std::string(word()) + "-" + std::to_string(config_.seed);
+  const std::string word = config_.kind == GeneratorKind::chat ? "chat-" : "mixed-";
+  return word + std::to_string(config_.seed);
 }
 
 }  // namespace cairn::replay

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,8 +11,9 @@
 
 namespace cairn::replay {
 
-// chat: conversations on a few system prompts that grow turn by turn. agents: tasks whose agents
-// start from a common context and take several steps each. mixed: both.
+// chat: conversations on a few system prompts that grow turn by turn. agents: see AgentSessions.
+// mixed: conversations as of chat, and tasks whose workers start from a common context and take
+// several steps each.
 enum class GeneratorKind : std::uint8_t { chat, agents, mixed };
 
 std::optional<GeneratorKind> generator_kind_from(std::string_view name);
@@ -22,7 +24,10 @@ struct GeneratorConfig {
   std::uint64_t seed = 1;
 };
 
-// A generated workload. The same configuration always gives the same requests.
+// The workload of the configuration, which always has the same requests.
+std::unique_ptr<Workload> generated(const GeneratorConfig& config);
+
+// The kinds chat and mixed.
 class Generator final : public Workload {
  public:
   explicit Generator(const GeneratorConfig& config);
@@ -52,7 +57,7 @@ class Generator final : public Workload {
   std::uint64_t now_ms_ = 0;
   std::vector<std::vector<std::uint64_t>> system_prompts_;
   std::vector<Thread> conversations_;
-  std::vector<Thread> agents_;
+  std::vector<Thread> workers_;
 };
 
 }  // namespace cairn::replay

@@ -41,7 +41,7 @@ GroupFrontend::GroupFrontend(Frontend::Config config, const KeyMaker& keys)
       use_(model_.use()),
       key_maker_(keys),
       client_(config_.server, config_.http),
-      calls_({.pause = config_.pause, .report = config_.report}),
+      calls_({.pause = config_.pause, .report = config_.report, .engine = config_.engine}),
       tally_(calls_.tally()) {}
 
 std::span<const std::byte> GroupFrontend::key(std::uint32_t index) const {
@@ -105,6 +105,7 @@ bool GroupFrontend::run(const PromptRequest& request) {
     use_.add_tail(static_cast<std::uint32_t>(match->matched), needed);
     sort_by_group(needed);
     read(needed);
+    calls_.loaded(request, {.blocks = needed.size(), .keys = match->matched});
   }
   const std::uint64_t filled = request.input_tokens / model_.block_tokens;
   store({.keys = count,

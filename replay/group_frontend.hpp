@@ -14,7 +14,8 @@ class GroupFrontend final : public PromptRunner {
   GroupFrontend(Frontend::Config config, const KeyMaker& keys);
 
   bool run(const PromptRequest& request) override;
-  Tally& tally() override { return tally_; }
+  StepCalls& calls() override { return calls_; }
+  client::CacheClient& client() override { return client_; }
 
  private:
   // Blocks of one group, in the order of their keys.

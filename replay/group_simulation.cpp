@@ -49,7 +49,7 @@ Result<SimulationOutcome> simulate_groups(const SimulationOptions& options, cons
                                           const HintOptions& hints) {
   auto read = ReadRequests::from(workload, limit, model.block_tokens);
   if (!read) return std::move(read).error();
-  read->give_hints(hints);
+  if (hints) read->give_hints(hints);
   const std::span<const ShadowRequest> requests = read->requests();
   SimulationOutcome outcome{.requests = requests.size(),
                             .blocks = read->blocks(),

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/standard_files.hpp"
+#include "replay/agent_actions.hpp"
 #include "replay/console.hpp"
 #include "replay/driver.hpp"
 #include "replay/generator.hpp"
@@ -69,9 +70,7 @@ Interrupt::Interrupt() {
 }
 
 Result<std::unique_ptr<Workload>> workload_of(const ReplayOptions& options) {
-  if (options.trace.empty()) {
-    return std::unique_ptr<Workload>(std::make_unique<Generator>(options.generator));
-  }
+  if (options.trace.empty()) return generated(options.generator);
   const auto opened = [](auto reader) -> Result<std::unique_ptr<Workload>> {
     if (!reader) return Error{reader.error().code, "--trace " + reader.error().detail};
     return std::unique_ptr<Workload>(std::move(*reader));
@@ -122,6 +121,13 @@ int run(std::span<const char* const> arguments) {
       return kBadArguments;
     }
   }
+  if (chosen.actions) {
+    workload = with_actions(**workload, chosen.limit, chosen.actions);
+    if (!workload) {
+      std::cerr << "cairn-replay: " << workload.error().detail << "\n";
+      return kFailed;
+    }
+  }
   if (chosen.simulation) {
     auto outcome = chosen.kv_model
                        ? simulate_groups(*chosen.simulation, *chosen.kv_model, **workload,
@@ -133,7 +139,7 @@ int run(std::span<const char* const> arguments) {
     }
     return report(chosen, *outcome);
   }
-  if (chosen.hints.ended > 0 || chosen.hints.when > 0) {
+  if (chosen.hints) {
     workload = with_hints(**workload, chosen.limit, chosen.hints);
     if (!workload) {
       std::cerr << "cairn-replay: " << workload.error().detail << "\n";

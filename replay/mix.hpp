@@ -14,4 +14,9 @@ constexpr std::uint64_t mix(std::uint64_t value) {
   return value ^ (value >> 31U);
 }
 
+// From 0 to 1, the same for the same number.
+constexpr double chance(std::uint64_t number) {
+  return static_cast<double>(mix(number + kGolden) >> 11U) * 0x1p-53;
+}
+
 }  // namespace cairn::replay

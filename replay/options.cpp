@@ -1,10 +1,13 @@
 #include "replay/options.hpp"
 
+#include <algorithm>
+#include <array>
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <ostream>
 #include <sstream>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/token.hpp"
@@ -18,10 +21,18 @@ namespace po = boost::program_options;
 constexpr std::uint32_t kMaxConnections = 1024;  // each is a thread
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30U;
 constexpr std::size_t kMaxCapacities = 64;              // rows of a table for people
+constexpr double kMaxEngineUs = 1e9;                    // a quarter of an hour for a token
 constexpr std::uint64_t kMaxCapacityBlocks = 1U << 28;  // 8 GiB of state about blocks
 // No model of a cache with KV groups says yet when such a cache should follow LRU.
 constexpr const char* kDefaultPolicies = "lru,class_hazard,adaptive";
 constexpr const char* kDefaultGroupPolicies = "lru,class_hazard";
+
+struct ReadWord {
+  std::string_view word;
+  ReadMode mode;
+};
+constexpr std::array<ReadWord, 3> kReadModes = {
+    {{"read", ReadMode::read}, {"keys", ReadMode::keys}, {"load", ReadMode::load}}};
 
 Error refused(std::string_view option, std::string_view value, std::string_view rule) {
   return {
@@ -38,6 +49,8 @@ struct Texts {
   std::string capacity = "1000,3000,10000,30000";
   std::string policy;  // empty: the default
   std::string hints;
+  std::string actions;
+  std::string engine;
   std::string columns;
   std::string kv_groups;
 };
@@ -121,7 +134,8 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
   add("mode", po::value(&texts.mode)->default_value(texts.mode),
       "how misses are stored: slots (allocate, write, commit) or write (POST write)");
   add("read-via", po::value(&texts.read_via)->default_value(texts.read_via),
-      "how hits are read: read (POST read) or keys (GET of each)");
+      "how hits are read: read (POST read), keys (GET of each) or load (into the memory of an "
+      "engine that each connection registers; over a Unix socket, not with --kv-groups)");
   add("cache", po::value(&options.cache)->value_name("NAME"),
       "use this cache, or create it if it does not exist; default: a cache for this run");
   add("device-layout",
@@ -146,6 +160,17 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
       "hints from reading ahead in the trace: ended=0.5 (never, for half of the ended "
       "conversations) or when=1 (how soon each conversation resumes); right=0.8: a fifth of the "
       "hints are wrong");
+  add("actions", po::value(&texts.actions)->value_name("WORD=SHARE[,...]"),
+      "actions of an agent framework, from reading ahead in the trace. While a conversation "
+      "pauses, "
+      "one of: pin=1, retain=1, demote=1, within=1 (a hint how soon it resumes), pause=1 (pin for "
+      "up to 5 minutes, else demote); before its next turn: prefetch=0.8 (for four fifths of the "
+      "turns); right=0.9: a tenth of them name another conversation or a wrong time");
+  add("engine", po::value(&texts.engine)->value_name("token_us=N,block_us=N"),
+      "with --server: report how long requests take to their last byte in an engine that computes "
+      "a "
+      "missed token in token_us and takes in a loaded block in block_us. These times are virtual: "
+      "they are added to those of the server's calls, and nobody waits");
   add("kv-groups", po::value(&texts.kv_groups)->value_name("MODEL"),
       "a model whose layers do not all remember the same: gemma (5 of 6 layers have a window of "
       "1,024 tokens), state (3 of 4 layers have a state as large as 6 blocks of the other), or a "
@@ -183,6 +208,31 @@ std::vector<std::string> words_of(const std::string& list) {
   return words;
 }
 
+struct NamedNumber {
+  std::string word;
+  double number = 0;
+};
+
+// "when=1,right=0.8"; nullopt if it is of another form, or a number is not from 0 to `most`.
+std::optional<std::vector<NamedNumber>> named_numbers_of(const std::string& text, double most) {
+  std::vector<NamedNumber> numbers;
+  for (const std::string& part : words_of(text)) {
+    if (part.empty()) return std::nullopt;
+    const std::size_t sign = std::min(part.find('='), part.size() - 1);
+    double number = 0;
+    const char* const end = part.data() + part.size();
+    const auto [read_to, error] = std::from_chars(part.data() + sign + 1, end, number);
+    const bool is_right = error == std::errc() && read_to == end && number >= 0 && number <= most;
+    if (!is_right) return std::nullopt;
+    numbers.push_back({part.substr(0, sign), number});
+  }
+  return numbers;
+}
+
+std::optional<std::vector<NamedNumber>> shares_of(const std::string& text) {
+  return named_numbers_of(text, 1);
+}
+
 // "ended=0.5", "when=1,right=0.8"
 Result<HintOptions> hints_of(const std::string& text) {
   HintOptions hints;
@@ -191,13 +241,9 @@ Result<HintOptions> hints_of(const std::string& text) {
                    "it must be ended or when, = and a share of 0 to 1, and may go on with ,right= "
                    "and another");
   };
-  for (const std::string& part : words_of(text)) {
-    const std::size_t sign = std::min(part.find('='), part.size() - 1);
-    const std::string word = part.substr(0, sign);
-    double share = 0;
-    const char* const end = part.data() + part.size();
-    const auto [read_to, error] = std::from_chars(part.data() + sign + 1, end, share);
-    if (error != std::errc() || read_to != end || !(share >= 0 && share <= 1)) return wrong();
+  const auto shares = shares_of(text);
+  if (!shares) return wrong();
+  for (const auto& [word, share] : *shares) {
     if (word == "ended") {
       hints.ended = share;
     } else if (word == "when") {
@@ -210,6 +256,63 @@ Result<HintOptions> hints_of(const std::string& text) {
   }
   if ((hints.ended > 0) == (hints.when > 0)) return wrong();
   return hints;
+}
+
+// "pin=1", "pause=1,prefetch=0.8,right=0.9"
+Result<ActionOptions> actions_of(const std::string& text) {
+  using enum ActionOptions::AtPause;
+  constexpr std::array<std::pair<std::string_view, ActionOptions::AtPause>, 5> kAtPause = {
+      {{"pause", fitting},
+       {"pin", pin},
+       {"retain", retain},
+       {"demote", demote},
+       {"within", within}}};
+  ActionOptions actions;
+  const auto wrong = [&text] {
+    return refused("actions", text,
+                   "it must be one of pause, pin, retain, demote and within, or prefetch, or both, "
+                   "each with = and a share of 0 to 1, and may go on with ,right= and another");
+  };
+  const auto shares = shares_of(text);
+  if (!shares) return wrong();
+  for (const auto& [word, share] : *shares) {
+    const auto at_pause = std::ranges::find(kAtPause, word, [](auto& one) { return one.first; });
+    if (at_pause != kAtPause.end()) {
+      if (actions.at_pause != none) return wrong();
+      actions.at_pause = at_pause->second;
+      actions.paused = share;
+    } else if (word == "prefetch") {
+      actions.prefetch = share;
+    } else if (word == "right") {
+      actions.right = share;
+    } else {
+      return wrong();
+    }
+  }
+  if (!actions) return wrong();
+  return actions;
+}
+
+// "token_us=50,block_us=600"
+Result<EngineModel> engine_of(const std::string& text) {
+  EngineModel engine;
+  const auto wrong = [&text] {
+    return refused("engine", text,
+                   "it must be token_us= and block_us=, each with a number of 0 to " +
+                       std::to_string(static_cast<std::uint64_t>(kMaxEngineUs)));
+  };
+  const auto numbers = named_numbers_of(text, kMaxEngineUs);
+  if (!numbers) return wrong();
+  for (const auto& [word, number] : *numbers) {
+    if (word == "token_us") {
+      engine.token_us = number;
+    } else if (word == "block_us") {
+      engine.block_us = number;
+    } else {
+      return wrong();
+    }
+  }
+  return engine;
 }
 
 Result<SimulationOptions> simulation_of(const Texts& texts, SimulationOptions options) {
@@ -270,15 +373,39 @@ Result<> take_texts(const Texts& texts, ReplayOptions& options) {
     return refused("mode", texts.mode, "it must be slots or write");
   }
   options.store_mode = texts.mode == "slots" ? StoreMode::slots : StoreMode::write;
-  if (texts.read_via != "read" && texts.read_via != "keys") {
-    return refused("read-via", texts.read_via, "it must be read or keys");
+  const auto read_mode = std::ranges::find(kReadModes, texts.read_via, &ReadWord::word);
+  if (read_mode == kReadModes.end()) {
+    return refused("read-via", texts.read_via, "it must be read, keys or load");
+  }
+  options.read_mode = read_mode->mode;
+  const bool is_local = options.simulation || !options.server.unix_path.empty();
+  if (options.read_mode == ReadMode::load && (!is_local || !texts.kv_groups.empty())) {
+    return refused("read-via", texts.read_via,
+                   "it needs --server unix:/path, and does not go with --kv-groups");
   }
   if (!texts.hints.empty()) {
     const auto hints = hints_of(texts.hints);
     if (!hints) return hints.error();
     options.hints = *hints;
   }
-  options.read_mode = texts.read_via == "read" ? ReadMode::read : ReadMode::keys;
+  if (!texts.actions.empty()) {
+    const auto actions = actions_of(texts.actions);
+    if (!actions) return actions.error();
+    options.actions = *actions;
+    if (!texts.hints.empty() && actions->at_pause == ActionOptions::AtPause::within) {
+      return Error{ErrorCode::malformed,
+                   "--actions within and --hints are two hints for a request"};
+    }
+  }
+  if (!texts.engine.empty()) {
+    const auto engine = engine_of(texts.engine);
+    if (!engine) return engine.error();
+    if (options.simulation) {
+      return Error{ErrorCode::malformed, "--engine is for --server: --simulate has no times"};
+    }
+    options.engine = *engine;
+    options.engine->key_tokens = options.block_tokens;
+  }
   return {};
 }
 
@@ -350,6 +477,10 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
     auto model = kv_model_from(texts.kv_groups, options.block_tokens);
     if (!model) return std::move(model).error();
     options.kv_model = std::move(*model);
+    if (options.engine) options.engine->key_tokens = options.kv_model->block_tokens;
+    if (options.actions && options.simulation) {
+      return Error{ErrorCode::malformed, "--actions with --simulate does not go with --kv-groups"};
+    }
   }
   auto token = bearer_token(options.token, "--token");
   if (!token) return std::move(token).error();

@@ -28,6 +28,7 @@ enum class StoreMode : std::uint8_t {
 enum class ReadMode : std::uint8_t {
   read,  // one POST read for many blocks
   keys,  // one GET per block
+  load,  // the server copies them into the engine's registered memory
 };
 
 // The cache that a replay creates for itself. A tier with 0 blocks is left out.
@@ -52,6 +53,34 @@ struct HintOptions {
   double ended = 0;  // of the ended conversations: `never`
   double when = 0;   // of all: within how many ms they resume, or never
   double right = 1;  // share of right hints; the others are the opposite, or a random time
+
+  explicit operator bool() const { return ended > 0 || when > 0; }
+};
+
+// The actions of an agent framework, from reading ahead in the trace. Shares of 0 to 1.
+struct ActionOptions {
+  // At the pause of a conversation.
+  enum class AtPause : std::uint8_t {
+    none,
+    fitting,  // a pin if the pause is short, else a demotion
+    pin,
+    retain,
+    demote,
+    within,  // the hint `within_ms` with the request's release
+  };
+  AtPause at_pause = AtPause::none;
+  double paused = 0;    // share of the pauses with it
+  double prefetch = 0;  // share of the next turns whose blocks are fetched before
+  double right = 1;     // share of right actions; the others name other blocks or a wrong time
+
+  explicit operator bool() const { return paused > 0 || prefetch > 0; }
+};
+
+// A simulated engine: how long it takes for what the server does not do.
+struct EngineModel {
+  double token_us = 0;  // for a token that it computes
+  double block_us = 0;  // for a block that it takes into its own memory
+  std::uint64_t key_tokens = 0;
 };
 
 // An order of eviction, or the server's use of one: it follows LRU while that does better.
@@ -75,6 +104,7 @@ struct SimulationOptions {
 
 struct ReplayOptions {
   HintOptions hints;
+  ActionOptions actions;
   std::optional<SimulationOptions> simulation;  // set: the server and all its options are unused
   client::Endpoint server;
   std::string token;  // empty: none
@@ -85,8 +115,9 @@ struct ReplayOptions {
   std::optional<KvModel> kv_model;      // set: caches have its KV groups
   GeneratorConfig generator;
   std::uint32_t connections = 4;
-  std::uint64_t limit = 0;  // requests; 0: all of them
-  double speed = 0;         // 1: as fast as the trace; 2: twice as fast; 0: without waiting
+  std::uint64_t limit = 0;            // requests; 0: all of them
+  std::optional<EngineModel> engine;  // set: its times are reported
+  double speed = 0;  // 1: as fast as the trace; 2: twice as fast; 0: without waiting
   StoreMode store_mode = StoreMode::slots;
   ReadMode read_mode = ReadMode::read;
   std::uint64_t lease_ms = 30'000;

@@ -1,42 +1,13 @@
 #include "replay/oracle.hpp"
 
 #include <array>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "replay/mix.hpp"
+#include "replay/read_workload.hpp"
 
 namespace cairn::replay {
-namespace {
-
-double chance(std::uint64_t number) {
-  return static_cast<double>(mix(number + kGolden) >> 11U) * 0x1p-53;
-}
-
-// A workload that was read in advance.
-class ReadWorkload final : public Workload {
- public:
-  ReadWorkload(std::vector<PromptRequest> requests, std::string name)
-      : requests_(std::move(requests)), name_(std::move(name)) {}
-
-  Result<std::optional<PromptRequest>> next() override {
-    if (next_ == requests_.size()) return std::optional<PromptRequest>();
-    return std::optional(std::move(requests_[next_++]));
-  }
-  double fraction_done() const override {
-    return requests_.empty() ? 1
-                             : static_cast<double>(next_) / static_cast<double>(requests_.size());
-  }
-  std::string name() const override { return name_; }
-
- private:
-  std::vector<PromptRequest> requests_;
-  const std::string name_;
-  std::size_t next_ = 0;
-};
-
-}  // namespace
 
 ReuseHint hint_of(const HintOptions& hints, std::optional<std::int64_t> back_in_ms,
                   std::uint64_t number) {
@@ -75,13 +46,9 @@ ReuseHint Oracle::says_of(const Request& request) {
 
 Result<std::unique_ptr<Workload>> with_hints(Workload& workload, std::uint64_t limit,
                                              const HintOptions& hints) {
-  std::vector<PromptRequest> requests;
-  while (limit == 0 || requests.size() < limit) {
-    auto request = workload.next();
-    if (!request) return std::move(request).error();
-    if (!request->has_value()) break;
-    requests.push_back(std::move(**request));
-  }
+  auto read = read_all(workload, limit);
+  if (!read) return std::move(read).error();
+  std::vector<PromptRequest>& requests = *read;
   Oracle oracle(hints);
   for (std::size_t i = requests.size(); i-- > 0;) {
     requests[i].hint =
@@ -89,8 +56,7 @@ Result<std::unique_ptr<Workload>> with_hints(Workload& workload, std::uint64_t l
                         .blocks = requests[i].hash_ids,
                         .unix_ms = static_cast<std::int64_t>(requests[i].timestamp_ms)});
   }
-  return std::unique_ptr<Workload>(
-      std::make_unique<ReadWorkload>(std::move(requests), workload.name()));
+  return workload_from(std::move(requests), workload.name());
 }
 
 }  // namespace cairn::replay

@@ -1,14 +1,19 @@
 #include "replay/report.hpp"
 
+#include <array>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <utility>
 
 namespace cairn::replay {
 namespace {
 
 using client::kTiers;
 using client::Tier;
+
+// As the API names them.
+constexpr std::array kActionOutcomes = {"accepted", "clipped", "deferred", "rejected", "missing"};
 
 std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
@@ -64,6 +69,46 @@ void print_latencies(std::ostream& out, Tally& tally) {
     }
     out << "\n";
   }
+}
+
+void print_engine(std::ostream& out, const Tally& tally) {
+  using enum Tally::EnginePart;
+  struct Row {
+    const char* name;
+    Tally::EnginePart part;
+  };
+  constexpr std::array<Row, 3> kRows = {
+      {{"real: calls of the server", real}, {"virtual: the engine", simulated}, {"both", both}}};
+  out << "\nto the last byte in the engine, us         p50       p90       p99       max\n";
+  for (const auto& [name, part] : kRows) {
+    const Percentiles times = tally.engine_time(part);
+    out << "  " << std::left << std::setw(34) << name << std::right;
+    for (const double value : {times.p50_us, times.p90_us, times.p99_us, times.max_us}) {
+      out << std::setw(10) << value;
+    }
+    out << "\n";
+  }
+}
+
+void print_actions(std::ostream& out, const Outcome& outcome) {
+  out << "\nactions   ";
+  for (const char* word : kActionOutcomes) out << std::setw(10) << word;
+  out << "\n";
+  for (const auto& [type, outcomes] : outcome.tally.actions) {
+    out << "  " << std::left << std::setw(8) << type << std::right;
+    for (const char* word : kActionOutcomes) {
+      const auto found = outcomes.find(word);
+      out << std::setw(10) << (found == outcomes.end() ? 0 : found->second);
+    }
+    out << "\n";
+  }
+  if (!outcome.prefetched) return;
+  out << "prefetched blocks: ";
+  const char* separator = "";
+  for (const auto& [result, count] : *outcome.prefetched) {
+    out << std::exchange(separator, ", ") << result << " " << count;
+  }
+  out << "\n";
 }
 
 }  // namespace
@@ -127,6 +172,8 @@ void print_report(std::ostream& out, Outcome& outcome) {
       << " blocks compared\nwritten         " << std::setw(12)
       << gigabytes_per_s(tally.bytes_written, outcome) << " GB/s\n";
   print_latencies(out, tally);
+  if (!tally.engine_times.empty()) print_engine(out, tally);
+  if (!tally.actions.empty()) print_actions(out, outcome);
   out << "\nwrong bytes     " << std::setw(12) << tally.wrong_bytes << "\nretries         "
       << std::setw(12) << tally.retries << "\n";
   if (tally.late_ms > 0)
@@ -153,15 +200,15 @@ void print_json(std::ostream& out, Outcome& outcome, const std::vector<std::stri
     json["miss"] = counts.misses;
     return json;
   };
+  const auto percentiles_json = [](const Percentiles& times) {
+    return ordered_json{{"count", times.count},
+                        {"p50", times.p50_us},
+                        {"p90", times.p90_us},
+                        {"p99", times.p99_us},
+                        {"max", times.max_us}};
+  };
   ordered_json latencies;
-  for (const Step step : kSteps) {
-    const Percentiles latency = tally.latency(step);
-    latencies[to_string(step)] = {{"count", latency.count},
-                                  {"p50", latency.p50_us},
-                                  {"p90", latency.p90_us},
-                                  {"p99", latency.p99_us},
-                                  {"max", latency.max_us}};
-  }
+  for (const Step step : kSteps) latencies[to_string(step)] = percentiles_json(tally.latency(step));
   const std::vector<std::string> faults = faults_of(outcome);
   ordered_json result = {
       {"passed", faults.empty()},
@@ -199,6 +246,14 @@ void print_json(std::ostream& out, Outcome& outcome, const std::vector<std::stri
                            {"matched", tally.matched},
                            {"full_matched", tally.full_matched}};
   }
+  if (!tally.engine_times.empty()) {
+    using enum Tally::EnginePart;
+    result["engine_us"] = {{"real", percentiles_json(tally.engine_time(real))},
+                           {"virtual", percentiles_json(tally.engine_time(simulated))},
+                           {"both", percentiles_json(tally.engine_time(both))}};
+  }
+  if (!tally.actions.empty()) result["actions"] = tally.actions;
+  if (outcome.prefetched) result["prefetched_blocks"] = *outcome.prefetched;
   out << result.dump(2) << "\n";
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +27,17 @@ struct SimulationOutcome {
     std::vector<std::string> names = {};
     std::uint64_t block_bytes = 0;  // of the capacities: all layers as if each were full
   };
-  std::optional<KvGroups> kv_groups = {};  // set: with the KV groups of a model
+  std::optional<KvGroups> kv_groups = {};                   // set: with the KV groups of a model
+  std::map<AgentAction::Type, std::uint64_t> actions = {};  // how many of each there were
 };
 
 // Runs the workload through a cache of each size and order of eviction, in memory: see
-// ShadowCaches. `limit` requests at most; 0: all. `hints`: the hints of the requests' users.
+// ShadowCaches. `limit` requests at most; 0: all. `hints`: the hints of the requests' users; if
+// there are none, the workload's own.
+//
+// Of the workload's actions it models pins, within a server's share of a tier, and retains of the
+// request's own blocks, as the hint that they include. A cache of one tier has nowhere to demote
+// to or to fetch from, so these change nothing, as in a server.
 Result<SimulationOutcome> simulate(const SimulationOptions& options, Workload& workload,
                                    std::uint64_t limit, const HintOptions& hints = {});
 
@@ -40,15 +47,22 @@ class ReadRequests {
   // Requests of blocks of `block_tokens` tokens. `limit` at most; 0: all.
   static Result<ReadRequests> from(Workload& workload, std::uint64_t limit,
                                    std::uint64_t block_tokens);
-  // Gives each request the hint of its user, from reading ahead.
+  // Gives each request the hint of its user, from reading ahead. Replaces the workload's own.
   void give_hints(const HintOptions& hints);
   std::span<const ShadowRequest> requests() const { return requests_; }
+  struct Actions {
+    std::vector<AgentAction> before;
+    std::vector<AgentAction> after;
+  };
+  // Those of each request; empty if the workload has none.
+  std::span<const Actions> actions() const { return actions_; }
   std::uint64_t blocks() const { return blocks_.size(); }
   std::uint64_t different() const;
 
  private:
   std::vector<std::uint64_t> blocks_;
   std::vector<ShadowRequest> requests_;
+  std::vector<Actions> actions_;
 };
 
 // A cache that remembers as many evicted blocks as a server does, 13 bytes each.

@@ -90,6 +90,11 @@ void print_table(std::ostream& out, const SimulationOutcome& outcome) {
     out << "; capacities are blocks of all layers as if each were full, "
         << outcome.kv_groups->block_bytes << " bytes\n";
   }
+  if (!outcome.actions.empty()) {
+    out << "actions:";
+    for (const auto& [type, count] : outcome.actions) out << " " << to_string(type) << " " << count;
+    out << "\n";
+  }
   out << "\n" << std::left << std::setw(16) << "capacity" << std::right;
   for (const std::uint32_t capacity : outcome.capacities_blocks) {
     out << std::setw(10) << capacity;
@@ -117,6 +122,7 @@ void print_json(std::ostream& out, const SimulationOutcome& outcome) {
                            {"names", outcome.kv_groups->names},
                            {"block_bytes", outcome.kv_groups->block_bytes}};
   }
+  for (const auto& [type, count] : outcome.actions) result["actions"][to_string(type)] = count;
   out << result.dump(2) << "\n";
 }
 

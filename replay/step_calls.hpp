@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "client/answer.hpp"
+#include "client/cache_client.hpp"
+#include "replay/options.hpp"
 #include "replay/tally.hpp"
 #include "replay/workload.hpp"
 
@@ -28,6 +30,7 @@ class StepCalls {
     std::function<void(std::chrono::milliseconds)> pause;
     // Called with each problem, once each time, on the caller's thread.
     std::function<void(std::string_view)> report;
+    std::optional<EngineModel> engine = {};
   };
   explicit StepCalls(Config config) : config_(std::move(config)) {}
 
@@ -38,7 +41,16 @@ class StepCalls {
   void failed(Step step, const client::ClientError& error);
   // Whether the server has responded at all since begin_request().
   bool server_answers() const { return server_answers_; }
-  void begin_request() { server_answers_ = true; }
+  void begin_request() {
+    server_answers_ = true;
+    spent_ = {};
+  }
+  // The engine has what the server has of a request: the rest is computed, by the model.
+  struct Loaded {
+    std::uint64_t blocks = 0;  // that were loaded
+    std::uint64_t keys = 0;    // of the request's, that need no computation
+  };
+  void loaded(const PromptRequest& request, const Loaded& loaded);
 
   // The server works, but cannot take this now. (A 507 asks for something smaller instead.)
   static bool is_busy(const client::ClientError& error) {
@@ -51,10 +63,13 @@ class StepCalls {
 
   template <class Call>
   auto tried(Step step, Call&& call) -> decltype(call()) {
+    const auto first_start = std::chrono::steady_clock::now();
     for (int next_try = 1;; ++next_try) {
       const auto start = std::chrono::steady_clock::now();
       auto answer = call();
-      if (answer) tally_.add_latency(step, std::chrono::steady_clock::now() - start);
+      const auto now = std::chrono::steady_clock::now();
+      if (answer) tally_.add_latency(step, now - start);
+      if (answer) spent_ += now - first_start;
       if (answer || !is_busy(answer.error()) || next_try == kTries) return answer;
       ++tally_.retries;
       const std::chrono::milliseconds doubled(1 << next_try);
@@ -67,6 +82,7 @@ class StepCalls {
   const Config config_;
   Tally tally_;
   bool server_answers_ = true;
+  std::chrono::nanoseconds spent_{};  // in the request's calls, with the waits between tries
 };
 
 // What takes the prompts of one connection through the server.
@@ -75,7 +91,10 @@ class PromptRunner {
   virtual ~PromptRunner() = default;
   // Returns false if the server did not respond at all.
   virtual bool run(const PromptRequest& request) = 0;
-  virtual Tally& tally() = 0;
+  Tally& tally() { return calls().tally(); }
+  // For calls between two prompts.
+  virtual StepCalls& calls() = 0;
+  virtual client::CacheClient& client() = 0;
 };
 
 }  // namespace cairn::replay

@@ -21,6 +21,8 @@ std::string_view to_string(Step step) {
       return "commit";
     case Step::release:
       return "release";
+    case Step::action:
+      return "action";
   }
   invariant_broken("Step", "a value outside the enumeration");
 }
@@ -44,6 +46,17 @@ Percentiles Tally::latency(Step step) {
   return percentiles_of(latencies_us[static_cast<std::size_t>(step)]);
 }
 
+Percentiles Tally::engine_time(EnginePart part) const {
+  std::vector<float> samples_us;
+  samples_us.reserve(engine_times.size());
+  for (const EngineTime& time : engine_times) {
+    const float real_us = part == EnginePart::simulated ? 0 : time.real_us;
+    const float virtual_us = part == EnginePart::real ? 0 : time.virtual_us;
+    samples_us.push_back(real_us + virtual_us);
+  }
+  return percentiles_of(samples_us);
+}
+
 void Tally::add(Tally&& other) {
   requests += other.requests;
   requests_failed += other.requests_failed;
@@ -64,6 +77,10 @@ void Tally::add(Tally&& other) {
   retries += other.retries;
   late_ms = std::max(late_ms, other.late_ms);
   for (const auto& [what, count] : other.errors) errors[what] += count;
+  for (const auto& [type, outcomes] : other.actions) {
+    for (const auto& [outcome, count] : outcomes) actions[type][outcome] += count;
+  }
+  engine_times.insert(engine_times.end(), other.engine_times.begin(), other.engine_times.end());
   for (std::size_t i = 0; i < latencies_us.size(); ++i) {
     auto& samples = other.latencies_us[i];
     latencies_us[i].insert(latencies_us[i].end(), samples.begin(), samples.end());

@@ -13,9 +13,9 @@
 namespace cairn::replay {
 
 // The steps of a request whose latency is measured separately.
-enum class Step : std::uint8_t { match, read, allocate, write, commit, release };
-inline constexpr std::array<Step, 6> kSteps = {Step::match, Step::read,   Step::allocate,
-                                               Step::write, Step::commit, Step::release};
+enum class Step : std::uint8_t { match, read, allocate, write, commit, release, action };
+inline constexpr std::array kSteps = {Step::match,  Step::read,    Step::allocate, Step::write,
+                                      Step::commit, Step::release, Step::action};
 std::string_view to_string(Step step);
 
 struct Percentiles {
@@ -50,10 +50,21 @@ struct Tally {
   std::uint64_t retries = 0;                    // temporary refusals of the server
   std::uint64_t late_ms = 0;                    // the longest delay of the replay behind the trace
   std::map<std::string, std::uint64_t> errors;  // "read 404 unknown_key"
+  // By type and outcome: "pin", "accepted".
+  std::map<std::string, std::map<std::string, std::uint64_t>> actions;
   std::array<std::vector<float>, kSteps.size()> latencies_us;
+  // From a request's arrival until its engine has loaded or computed all of it.
+  struct EngineTime {
+    float real_us = 0;     // of the server's calls
+    float virtual_us = 0;  // of the simulated engine
+  };
+  std::vector<EngineTime> engine_times;
 
   void add_latency(Step step, std::chrono::nanoseconds taken);
   Percentiles latency(Step step);
+  void add_engine_time(EngineTime time) { engine_times.push_back(time); }
+  enum class EnginePart : std::uint8_t { real, simulated, both };
+  Percentiles engine_time(EnginePart part) const;
   void add(Tally&& other);
 
   std::uint64_t errors_total() const;

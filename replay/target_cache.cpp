@@ -83,6 +83,8 @@ Answer<TargetCache> target_from(const std::string& name, const json& description
     TargetCache target;
     target.name = name;
     target.block_bytes = description.at("block_bytes").get<std::size_t>();
+    target.layout = description.value("layout", json());
+    if (target.layout.is_object()) target.layout.erase("alignment");
     const json& tiers = description.at("tiers");
     for (const Tier tier : client::kTiers) {
       const auto found = tiers.find(client::to_string(tier));
@@ -139,12 +141,32 @@ Answer<MatchCounts> match_counts(client::CacheClient& client, const std::string&
   return counts;
 }
 
+Answer<PrefetchCounts> prefetch_counts(client::CacheClient& client, const std::string& cache) {
+  auto metrics = client.metrics();
+  if (!metrics) return std::move(metrics).error();
+  PrefetchCounts counts;
+  for (const std::string result : {"used", "late", "wasted", "missing"}) {
+    const std::string series =
+        "cairn_prefetch_blocks_total{cache=\"" + cache + "\",result=\"" + result + "\"}";
+    counts[result] = static_cast<std::uint64_t>(metrics->value(series));
+  }
+  return counts;
+}
+
 MatchCounts operator-(const MatchCounts& after, const MatchCounts& before) {
   MatchCounts moved;
   for (std::size_t i = 0; i < moved.hits.size(); ++i)
     moved.hits[i] = after.hits[i] - before.hits[i];
   moved.misses = after.misses - before.misses;
   return moved;
+}
+
+PrefetchCounts grown(const PrefetchCounts& before, PrefetchCounts after) {
+  for (auto& [result, count] : after) {
+    const auto had = before.find(result);
+    if (had != before.end()) count -= had->second;
+  }
+  return after;
 }
 
 }  // namespace cairn::replay

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@ namespace cairn::replay {
 struct TargetCache {
   std::string name;
   std::size_t block_bytes = 0;
+  nlohmann::json layout = {};  // its shape, without alignment; null with KV groups
   client::Tier store_tier = client::Tier::device;  // the highest it has
   std::uint64_t store_tier_blocks = 0;             // its capacity
   bool own = false;                      // made by this replay, and used by no other client
@@ -32,6 +35,12 @@ struct MatchCounts {
   bool operator==(const MatchCounts&) const = default;
 };
 client::Answer<MatchCounts> match_counts(client::CacheClient& client, const std::string& cache);
+// The server's `cairn_prefetch_blocks_total` of one cache, by result.
+using PrefetchCounts = std::map<std::string, std::uint64_t>;
+client::Answer<PrefetchCounts> prefetch_counts(client::CacheClient& client,
+                                               const std::string& cache);
+// How much each has grown.
+PrefetchCounts grown(const PrefetchCounts& before, PrefetchCounts after);
 MatchCounts operator-(const MatchCounts& after, const MatchCounts& before);
 
 }  // namespace cairn::replay

@@ -23,6 +23,7 @@
 #include "server/config/data_dir.hpp"
 #include "server/file_limit.hpp"
 #include "server/offload_at_stop.hpp"
+#include "server/pool_watch.hpp"
 #include "server/routes/metrics_source.hpp"
 #include "server/routes/warnings.hpp"
 #include "server/ticker.hpp"
@@ -35,6 +36,8 @@ namespace {
 
 // Leases and TTLs end at most this late.
 constexpr std::chrono::milliseconds kTickPeriod{20};
+// Reading the pools takes each cache's lock.
+constexpr std::chrono::milliseconds kPoolPeriod{100};
 // The log does not show warnings that end before the next check.
 constexpr std::chrono::milliseconds kWarningPeriod{250};
 // Memory taken by a burst of long bodies is freed after one to two periods.
@@ -239,6 +242,7 @@ struct Server::Parts {
                 .gate = guard.gate.get(),
                 .shared = shared.get(),
                 .limits = settings.api,
+                .pool_pressure = settings.pool_pressure,
                 .started_at_unix_ms = time.unix_ms()},
         handler(service),
         ticker("tick", kTickPeriod, [this] { tick(); }),
@@ -254,6 +258,10 @@ struct Server::Parts {
     log.report_left_out();
     look_after_memory();
     manager.tick();
+    if (service.clock.now() >= next_pools) {
+      next_pools = service.clock.now() + kPoolPeriod;
+      pools.look(service);
+    }
     ticked.store(true, std::memory_order_relaxed);
   }
 
@@ -309,9 +317,11 @@ struct Server::Parts {
   TaskThreads admin;
   Service service;
   ApiHandler handler;
-  bool logged_shortage = false;  // used by the ticker
-  WarningLog warnings{log};      // used by the event ticker
-  TimePoint next_warnings;       // used by the event ticker
+  bool logged_shortage = false;                  // used by the ticker
+  PoolWatch pools{settings.pool_pressure, log};  // used by the ticker
+  TimePoint next_pools;                          // used by the ticker
+  WarningLog warnings{log};                      // used by the event ticker
+  TimePoint next_warnings;                       // used by the event ticker
   std::atomic<bool> ticked{false};
   Ticker ticker;
   Ticker event_ticker;

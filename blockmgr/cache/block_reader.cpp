@@ -45,9 +45,9 @@ struct Read : std::enable_shared_from_this<Read> {
     in_place,  // no effect
     leaving,   // drops the block, unless it was used
   };
-  Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, std::optional<PieceSelector> p,
+  Read(std::shared_ptr<CacheCore> c, SlotRef slot, BlockHandle h, const BlockPart& p,
        Pin kind = Pin::use, Counted counts = {})
-      : core(std::move(c)), at(slot), handle(h), piece(p), pin(kind), counted(std::move(counts)) {}
+      : core(std::move(c)), at(slot), handle(h), part(p), pin(kind), counted(std::move(counts)) {}
   // The creator takes the pin, under the lock.
   ~Read() {
     if (pinned) unpin();
@@ -78,7 +78,7 @@ struct Read : std::enable_shared_from_this<Read> {
   const std::shared_ptr<CacheCore> core;
   const SlotRef at;
   const BlockHandle handle;
-  const std::optional<PieceSelector> piece;
+  const BlockPart part;
   const Pin pin;
   const Counted counted;
   EvictionReason reason = EvictionReason::capacity;  // for Pin::leaving
@@ -97,7 +97,7 @@ const Error kReaderGone{ErrorCode::cancelled, "the reader has gone"};
 void Read::fetch(Done<std::span<const iovec>> ready) {
   const BlockLayout& layout = core->layout(at.tier(), handle.kv_group);
   if (is_host_memory(layout.storage_kind())) {
-    if (bytes.empty()) bytes = bytes_in_place(layout, at.slot(), piece);
+    if (bytes.empty()) bytes = bytes_in_place(layout, at.slot(), part);
     return ready(std::span<const iovec>(bytes));
   }
   if (!bytes.empty()) return ready(std::span<const iovec>(bytes));
@@ -127,7 +127,7 @@ void Read::loaded(const JobOutcome& outcome, Done<std::span<const iovec>> ready)
     // Unpin before `ready` runs: a caller that has the bytes must find the block unpinned.
     if (pin != Pin::leaving) unpin();
     if (abandoned) return ready(kReaderGone);
-    bytes = {bytes_in_canonical(staging->data(), core->shape(handle.kv_group), piece)};
+    bytes = bytes_in_canonical(staging->data(), core->shape(handle.kv_group), part);
     return ready(std::span<const iovec>(bytes));
   }
   if (outcome.failures.empty()) {
@@ -157,8 +157,12 @@ Result<EntryNumber> entry_of(CacheLock& locked, KeyView key) {
 // A pin; after the first fetch(), also the state of the fetch. A request may hold 65,536 of these
 // while its client takes the blocks, so keep it small until then.
 struct BlockReader::Impl {
-  Impl(std::shared_ptr<CacheCore> c, SlotRef slot, Counted counts)
-      : core(std::move(c)), counted(std::move(counts)), at(slot) {}
+  Impl(std::shared_ptr<CacheCore> c, SlotRef slot, Counted counts, ShardSelector of = {})
+      : core(std::move(c)),
+        counted(std::move(counts)),
+        at(slot),
+        shard(static_cast<std::uint16_t>(of.shard)),
+        shards(static_cast<std::uint16_t>(of.shards)) {}
   explicit Impl(std::shared_ptr<Read> r) : core(r->core), at(r->at), read(std::move(r)) {}
   static BlockReader in_place(CacheLock& locked, EntryNumber entry, Counted counts = {});
   ~Impl() {
@@ -172,6 +176,9 @@ struct BlockReader::Impl {
     }
   }
 
+  BlockPart part() const {
+    return shards == 1 ? BlockPart() : BlockPart(ShardSelector{.shard = shard, .shards = shards});
+  }
   // The slot is pinned, so its generation and handle stay the same.
   BlockHandle handle() const {
     if (read) return read->handle;
@@ -182,6 +189,9 @@ struct BlockReader::Impl {
   const std::shared_ptr<CacheCore> core;
   const Counted counted = {};  // until `read` takes it over
   const SlotRef at;
+  // Until `read` has them: the shard to read; one of one is the whole block.
+  const std::uint16_t shard = 0;
+  const std::uint16_t shards = 1;
   std::shared_ptr<Read> read;  // null: only pinned (Pin::use)
 };
 
@@ -193,13 +203,13 @@ BlockReader::~BlockReader() = default;
 BlockHandle BlockReader::handle() const { return impl_->handle(); }
 
 std::uint64_t BlockReader::size_bytes() const {
-  const LayoutConfig& shape = impl_->core->shape(impl_->handle().kv_group);
-  return impl_->read && impl_->read->piece ? piece_bytes(shape) : block_bytes(shape);
+  return cairn::part_bytes(impl_->core->shape(impl_->handle().kv_group),
+                           impl_->read ? impl_->read->part : impl_->part());
 }
 
 void BlockReader::fetch(Done<std::span<const iovec>> ready) {
   if (!impl_->read) {
-    impl_->read = std::make_shared<Read>(impl_->core, impl_->at, impl_->handle(), std::nullopt,
+    impl_->read = std::make_shared<Read>(impl_->core, impl_->at, impl_->handle(), impl_->part(),
                                          Read::Pin::use, impl_->counted);
   }
   // The reader may be destroyed by `ready`.
@@ -228,11 +238,10 @@ void BlockReader::keep_checksum(std::uint64_t checksum) {
   if (is_there) store.details(slot.owner).checksum = checksum;
 }
 
-Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
-                                const LeaseHolder& reader,
+Result<BlockReader> Cache::read(KeyView key, BlockPart part, const LeaseHolder& reader,
                                 const std::shared_ptr<LeaseQuota>& pins) {
   CacheCore& core = *core_;
-  CAIRN_TRY(check_piece(core.shape(key.kv_group), piece));
+  CAIRN_TRY(check_part(core.shape(key.kv_group), part));
   CacheLock locked(core, LockUse::read);
   const auto entry = entry_of(locked, key);
   if (!entry) return entry.error();
@@ -242,7 +251,7 @@ Result<BlockReader> Cache::read(KeyView key, std::optional<PieceSelector> piece,
   locked->store.pin(at);
   locked->store.used(at, locked->leases.user_of(reader));
   locked->store.record(at).used_again = true;
-  auto read = std::make_shared<Read>(core_, at, locked->store.handle(at), piece, Read::Pin::use,
+  auto read = std::make_shared<Read>(core_, at, locked->store.handle(at), part, Read::Pin::use,
                                      std::move(counted));
   read->checksum = locked->store.details(*entry).checksum;
   return BlockReader(std::make_unique<BlockReader::Impl>(std::move(read)));
@@ -314,7 +323,9 @@ std::uint64_t Cache::evicted_without_remote() const {
 
 Result<std::vector<BlockReader>> Cache::read_prefix(std::span<const KeyView> keys,
                                                     const LeaseHolder& reader,
-                                                    const std::shared_ptr<LeaseQuota>& pins) {
+                                                    const std::shared_ptr<LeaseQuota>& pins,
+                                                    std::optional<ShardSelector> shard) {
+  if (shard && !keys.empty()) CAIRN_TRY(check_part(core_->shape(keys[0].kv_group), shard));
   // Declared before the lock: after an error, each reader takes the lock when destroyed.
   std::vector<BlockReader> readers;
   readers.reserve(keys.size());
@@ -331,8 +342,8 @@ Result<std::vector<BlockReader>> Cache::read_prefix(std::span<const KeyView> key
     locked->store.pin(at);
     locked->store.used(at, user);
     locked->store.record(at).used_again = true;
-    readers.push_back(
-        BlockReader(std::make_unique<BlockReader::Impl>(core_, at, std::move(counted))));
+    readers.push_back(BlockReader(std::make_unique<BlockReader::Impl>(
+        core_, at, std::move(counted), shard.value_or(ShardSelector{}))));
   }
   return readers;
 }

@@ -16,23 +16,26 @@ const Error kLeaseEnded{ErrorCode::lease_expired, "the lease ended while the blo
 // Shared by the writer and the work it has begun. The last of them releases the claim, the pin and
 // the staging.
 //
-// A tier that the CPU cannot reach takes only whole blocks. To write a piece, this stages a copy of
-// the block's current content, puts the piece into it and stores the whole block. Such writes to
-// one block take turns.
+// A disk takes only whole blocks, and so does a device for a piece. Once all of the part is in
+// staging, this then adds the rest of the block's current content and stores the whole block. Such
+// writes to one block take turns, from there on: a slow client keeps no other waiting. A shard goes
+// to a device by itself.
 struct Write : std::enable_shared_from_this<Write> {
-  Write(std::shared_ptr<CacheCore> c, const BlockHandle& block, std::optional<PieceSelector> p)
+  Write(std::shared_ptr<CacheCore> c, const BlockHandle& block, const BlockPart& p)
       : core(std::move(c)),
         at(block.tier, block.slot),
         kv_group(block.kv_group),
-        piece(p),
+        part(p),
         range(piece_range(core->shape(kv_group), p)),
-        in_place(is_host_memory(layout().storage_kind())) {}
+        in_place(is_host_memory(layout().storage_kind())),
+        whole_blocks(!in_place && !p.is_whole() &&
+                     (at.tier() == Tier::disk || !p.shard().has_value())) {}
   ~Write();
 
   void room(Done<std::span<const iovec>> ready);
-  void stage(Done<std::span<const iovec>> ready);
-  void staged(Done<std::span<const iovec>> ready);
   void finish(Done<> done);
+  void merge(bool begun, Done<> done);
+  void store(Done<> done);
   Result<> end(PieceProgress::End how);
   bool let_go(CacheLock& locked, PieceProgress& progress);
   const BlockLayout& layout() const { return core->layout(at.tier(), kv_group); }
@@ -40,12 +43,15 @@ struct Write : std::enable_shared_from_this<Write> {
   const std::shared_ptr<CacheCore> core;
   const SlotRef at;
   const KvGroupNumber kv_group;
-  const std::optional<PieceSelector> piece;
+  const BlockPart part;
   const PieceProgress::Range range;
   const bool in_place;
+  const bool whole_blocks;       // the part is stored with the rest of the block
   bool filled_in_place = false;  // through BlockWriter::in_place()
   std::optional<CanonicalStaging::Block> staging;
   std::vector<iovec> bytes;
+  std::optional<BlockLayout> part_of_staging;  // of a shard that goes to a device
+  std::optional<BlockLayout> part_of_tier;
   bool has_turn = false;  // guarded by the cache's lock
   bool claimed = true;    // likewise; ending the claim releases the pin
   // The caller has memory in the slot itself, so bytes may have changed.
@@ -64,68 +70,87 @@ Write::~Write() {
 
 void Write::room(Done<std::span<const iovec>> ready) {
   if (in_place) {
-    if (bytes.empty()) bytes = bytes_in_place(layout(), at.slot(), piece);
+    if (bytes.empty()) bytes = bytes_in_place(layout(), at.slot(), part);
     touched = true;
     return ready(std::span<const iovec>(bytes));
   }
   if (staging) return ready(std::span<const iovec>(bytes));
-  if (!piece) return stage(std::move(ready));
-
-  CacheLock locked(*core, LockUse::write);
-  UniqueFunction<void()> turn = [self = shared_from_this(), ready = std::move(ready)]() mutable {
-    {
-      CacheLock mine(*self->core, LockUse::write);
-      self->has_turn = true;
-    }
-    if (self->abandoned) return ready(kWriterGone);
-    self->stage(std::move(ready));
-  };
-  if (locked->writes.find(at)->take_turn(turn)) locked.after(std::move(turn));
-}
-
-void Write::stage(Done<std::span<const iovec>> ready) {
   core->staging.acquire(kv_group, [self = shared_from_this(), ready = std::move(ready)](
                                       Result<CanonicalStaging::Block> block) mutable {
     if (!block) return ready(std::move(block).error());
     if (self->abandoned) return ready(kWriterGone);
     self->staging.emplace(std::move(*block));
-    self->staged(std::move(ready));
+    self->bytes =
+        bytes_in_canonical(self->staging->data(), self->core->shape(self->kv_group), self->part);
+    ready(std::span<const iovec>(self->bytes));
   });
 }
 
-// If only a piece will be written, fills the rest of the staged block.
-void Write::staged(Done<std::span<const iovec>> ready) {
-  bytes = {bytes_in_canonical(staging->data(), core->shape(kv_group), piece)};
-  if (!piece) return ready(std::span<const iovec>(bytes));
-  bool begun = false;
-  {
-    CacheLock locked(*core, LockUse::write);
-    begun = locked->writes.find(at)->any_written();
+void Write::finish(Done<> done) {
+  if (in_place || filled_in_place) return done(end(PieceProgress::End::written));
+  if (!whole_blocks) return store(std::move(done));
+  CacheLock locked(*core, LockUse::write);
+  UniqueFunction<void()> turn = [self = shared_from_this(), done = std::move(done)]() mutable {
+    bool begun = false;
+    {
+      CacheLock mine(*self->core, LockUse::write);
+      self->has_turn = true;
+      begun = mine->writes.find(self->at)->any_written();
+    }
+    self->merge(begun, std::move(done));
+  };
+  if (locked->writes.find(at)->take_turn(turn)) locked.after(std::move(turn));
+}
+
+// Fills the rest of the staged block: with what the slot holds, or with zeros. The part is kept
+// aside meanwhile.
+void Write::merge(bool begun, Done<> done) {
+  auto kept = std::make_shared<std::vector<std::byte>>();
+  kept->reserve(part_bytes(core->shape(kv_group), part));
+  for (const iovec& piece : bytes) {
+    const auto* const data = static_cast<const std::byte*>(piece.iov_base);
+    kept->insert(kept->end(), data, data + piece.iov_len);
   }
+  const auto put_back = [self = shared_from_this(), kept] {
+    const std::byte* from = kept->data();
+    for (const iovec& piece : self->bytes) {
+      std::memcpy(piece.iov_base, from, piece.iov_len);
+      from += piece.iov_len;
+    }
+  };
   if (!begun) {
     std::memset(staging->data(), 0, block_bytes(core->shape(kv_group)));
-    return ready(std::span<const iovec>(bytes));
+    put_back();
+    return store(std::move(done));
   }
   TransferJob job;
   job.source = &layout();
   job.destination = &staging->layout();
   job.pairs = {{at.slot(), 0}};
   core->submit(std::move(job),
-               [self = shared_from_this(), ready = std::move(ready)](JobOutcome outcome) mutable {
-                 if (self->abandoned || outcome.state == JobState::cancelled)
-                   return ready(kWriterGone);
-                 if (!outcome.failures.empty()) return ready(outcome.failures.front().error);
-                 ready(std::span<const iovec>(self->bytes));
+               [self = shared_from_this(), put_back,
+                done = std::move(done)](const JobOutcome& outcome) mutable {
+                 if (outcome.state == JobState::done) {
+                   put_back();
+                   return self->store(std::move(done));
+                 }
+                 static_cast<void>(self->end(PieceProgress::End::untouched));
+                 done(outcome.failures.empty() ? kWriterGone : outcome.failures.front().error);
                },
                {});
 }
 
-void Write::finish(Done<> done) {
+// Stores the staged bytes: the whole block, or a shard by itself.
+void Write::store(Done<> done) {
   using End = PieceProgress::End;
-  if (in_place || filled_in_place) return done(end(End::written));
   TransferJob job;
   job.source = &staging->layout();
   job.destination = &layout();
+  if (!part.is_whole() && !whole_blocks) {
+    const Geometry::Outers outers = outers_of(core->shape(kv_group), part);
+    job.source = &part_of_staging.emplace(staging->layout().outers(outers));
+    job.destination = &part_of_tier.emplace(layout().outers(outers));
+  }
   job.pairs = {{0, at.slot()}};
   core->submit(std::move(job),
                [self = shared_from_this(), done = std::move(done)](JobOutcome outcome) mutable {
@@ -137,6 +162,7 @@ void Write::finish(Done<> done) {
                  // many blocks keeps all its writers to its end, and would wait for staging that it
                  // holds itself.
                  self->bytes.clear();
+                 self->part_of_staging.reset();
                  self->staging.reset();
                  if (outcome.state == JobState::cancelled) return done(kWriterGone);
                  if (!outcome.failures.empty()) return done(outcome.failures.front().error);
@@ -151,10 +177,10 @@ Result<> Write::end(PieceProgress::End how) {
   claimed = false;
   PieceProgress& progress = *locked->writes.find(at);
   progress.end(range, how);
-  if (!in_place) {
+  if (whole_blocks) {
     // The whole staged block was stored, so the rest of it now has content too.
     const PieceProgress::Range all = piece_range(core->shape(kv_group), std::nullopt);
-    if (how == PieceProgress::End::written) progress.set_written(all);
+    if (how == PieceProgress::End::written) progress.set_filled(all);
     if (how == PieceProgress::End::torn) progress.set_torn(all);
   }
   if (let_go(locked, progress)) return {};
@@ -167,6 +193,7 @@ bool Write::let_go(CacheLock& locked, PieceProgress& progress) {
   if (std::exchange(has_turn, false)) {
     if (auto next = progress.end_turn()) locked.after(std::move(next));
   }
+  for (auto& waiting : progress.take_waiting()) locked.after(std::move(waiting));
   const bool gone = locked->store.record(at).gone;
   if (gone) locked->writes.erase_unless_busy(at);
   locked->store.unpin(at);
@@ -188,8 +215,7 @@ BlockWriter& BlockWriter::operator=(BlockWriter&&) noexcept = default;
 BlockWriter::~BlockWriter() = default;
 
 std::uint64_t BlockWriter::size_bytes() const {
-  const LayoutConfig& shape = impl_->write->core->shape(impl_->write->kv_group);
-  return impl_->write->piece ? piece_bytes(shape) : block_bytes(shape);
+  return part_bytes(impl_->write->core->shape(impl_->write->kv_group), impl_->write->part);
 }
 
 void BlockWriter::room(Done<std::span<const iovec>> ready) {
@@ -201,7 +227,7 @@ std::vector<iovec> BlockWriter::in_place() {
   Write& write = *impl_->write;
   write.filled_in_place = true;
   write.touched = true;
-  return bytes_in_place(write.layout(), write.at.slot(), write.piece);
+  return bytes_in_place(write.layout(), write.at.slot(), write.part);
 }
 
 void BlockWriter::finish(Done<> done) {
@@ -213,7 +239,7 @@ Result<BlockWriter> Cache::write(const WriteTarget& target) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_kv_group(target.block.kv_group));
   const LayoutConfig& shape = core.shape(target.block.kv_group);
-  CAIRN_TRY(check_piece(shape, target.piece));
+  CAIRN_TRY(check_part(shape, target.part));
   CacheLock locked(core, LockUse::write);
   auto lease = locked->leases.live(locked, target.lease);
   if (!lease) return std::move(lease).error();
@@ -221,13 +247,13 @@ Result<BlockWriter> Cache::write(const WriteTarget& target) {
   if (!at) return std::move(at).error();
   const auto pieces = piece_range(shape, std::nullopt).count;
   PieceProgress& progress = locked->writes.begin(*at, pieces);
-  if (!progress.claim(piece_range(shape, target.piece))) {
+  if (!progress.claim(piece_range(shape, target.part))) {
     return Error{ErrorCode::state_conflict,
                  "slot " + std::to_string(at->slot()) + " is being written by another request"};
   }
   locked->store.pin(*at);
   auto impl = std::make_unique<BlockWriter::Impl>();
-  impl->write = std::make_shared<Write>(core_, target.block, target.piece);
+  impl->write = std::make_shared<Write>(core_, target.block, target.part);
   return BlockWriter(std::move(impl));
 }
 

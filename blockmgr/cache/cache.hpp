@@ -16,6 +16,7 @@
 #include "base/clock.hpp"
 #include "base/done.hpp"
 #include "base/result.hpp"
+#include "blockmgr/disk/pins_file.hpp"
 #include "blockmgr/eviction/reuse_hint.hpp"
 #include "blockmgr/index/block_quota.hpp"
 #include "blockmgr/index/config.hpp"
@@ -38,6 +39,32 @@ struct PieceSelector {
   std::uint32_t outer = 0;
 };
 
+// One of `shards` equal ranges of a block's outer dimension, in all layers.
+struct ShardSelector {
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 1;  // divides LayoutConfig::shards
+  friend bool operator==(const ShardSelector&, const ShardSelector&) = default;
+};
+
+// A whole block, a piece or a shard.
+class BlockPart {
+ public:
+  BlockPart() = default;
+  BlockPart(std::nullopt_t) {}
+  BlockPart(PieceSelector piece) : piece_(piece) {}
+  BlockPart(ShardSelector shard) : shard_(shard) {}
+  BlockPart(const std::optional<PieceSelector>& piece) : piece_(piece) {}
+  BlockPart(const std::optional<ShardSelector>& shard) : shard_(shard) {}
+
+  bool is_whole() const { return !piece_ && !shard_; }
+  const std::optional<PieceSelector>& piece() const { return piece_; }
+  const std::optional<ShardSelector>& shard() const { return shard_; }
+
+ private:
+  std::optional<PieceSelector> piece_;
+  std::optional<ShardSelector> shard_;
+};
+
 // The bytes of one block in canonical order. Pins the block until this is destroyed or the bytes
 // were copied to staging. Not thread-safe. May be destroyed on any thread, even during a fetch; its
 // `ready` then still runs, with `cancelled`.
@@ -48,18 +75,19 @@ class BlockReader {
   ~BlockReader();
 
   BlockHandle handle() const;
-  std::uint64_t size_bytes() const;  // of the block or the piece
+  std::uint64_t size_bytes() const;  // of the block or its part
   // Calls `ready` once, now or on another thread, with memory ranges that hold all the bytes and
   // stay valid until this is destroyed. If the CPU cannot read the tier, copies the block to
   // staging memory first. Errors: io_error and checksum_mismatch, after which the copy has been
   // dropped; queue_full if too many wait for staging.
   void fetch(Done<std::span<const iovec>> ready);
   // Returns the memory ranges of the block, in canonical order; valid until this is destroyed. In a
-  // tier on a device, the CPU may be unable to reach them. REQUIRES: a tier in memory; no piece.
+  // tier on a device, the CPU may be unable to reach them. REQUIRES: a tier in memory; a whole
+  // block.
   std::vector<iovec> in_place() const;
   // Returns the XXH3 of the whole block in canonical order; nullopt if nobody has computed it since
   // the key was committed. In that case compute it from the bytes of fetch() and pass it to
-  // keep_checksum(). REQUIRES: from read(), peek(), lend() or a LeavingBlock; no piece.
+  // keep_checksum(). REQUIRES: from read(), peek(), lend() or a LeavingBlock; a whole block.
   std::optional<std::uint64_t> checksum() const;
   void keep_checksum(std::uint64_t checksum);
 
@@ -76,7 +104,7 @@ class BlockReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The right to fill an allocated slot, or one piece of it. If destroyed before finish(), the
+// The right to fill an allocated slot, or a part of it. If destroyed before finish(), the
 // content stays unwritten, or torn if bytes may have been written. Not thread-safe. May be
 // destroyed on any thread.
 class BlockWriter {
@@ -173,11 +201,18 @@ struct CommitBlock {
   std::optional<std::uint8_t> priority = {};  // nullopt: as allocated
   std::uint32_t epoch = 1;                    // higher for a restored block
   bool refuse_duplicate = false;              // an existing key fails the whole commit: exists
+  // The part of the block that the slot holds. nullopt: all of it; in a group with shards, if some
+  // of its shards were written through a BlockWriter and some were not, those that were.
+  std::optional<ShardSelector> shard = {};
 };
 // Whether the caller may have written blocks in place. A slot that it did not write still holds its
 // old content, which not every caller may publish.
 enum class InPlaceWrites : std::uint8_t { allowed, forbidden };
-enum class CommitStatus : std::uint8_t { committed, duplicate };
+enum class CommitStatus : std::uint8_t {
+  committed,
+  duplicate,  // the key, or this part of it, was there
+  pending,    // the part is kept; the block lacks others
+};
 struct CommitTerms {
   InPlaceWrites in_place = InPlaceWrites::allowed;
   bool release = false;   // end the lease once all are committed
@@ -208,6 +243,43 @@ struct HintResult {
   std::uint64_t missing = 0;  // keys not present
 };
 
+// Keeps blocks from eviction until a time ends. See Pins for its bounds, and for what happens to
+// blocks that move.
+struct PinRequest {
+  std::span<const BlockKey> keys = {};  // in prefix order: what does not fit is its end
+  std::uint32_t ttl_ms = 0;
+  bool refresh_on_hit = false;  // a match that finds one of the blocks restarts the time
+  std::uint64_t max_blocks = UINT64_MAX;
+  LeaseHolder holder = {};
+  std::string session = {};  // whose blocks these are; empty: none
+};
+struct PinResult {
+  std::optional<PinId> pin = {};  // nullopt: no block is pinned
+  std::int64_t expires_at_unix_ms = 0;
+  std::uint64_t blocks = 0;    // pinned
+  std::uint64_t missing = 0;   // keys not present
+  std::uint64_t budget = 0;    // blocks beyond the tier's or the token's share
+  std::uint64_t too_many = 0;  // blocks beyond the number that pins may name
+  std::uint64_t beyond = 0;    // blocks beyond max_blocks
+};
+struct PinInfo {
+  PinId pin{};
+  LeaseHolder holder = {};
+  std::string session = {};
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t expires_at_unix_ms = 0;
+};
+struct PinListRequest {
+  std::optional<std::string> holder = {};  // only pins of this token
+  std::uint32_t limit = 100;
+  std::uint64_t cursor = 0;  // 0: from the start
+};
+struct PinList {
+  std::vector<PinInfo> pins = {};
+  std::uint64_t next_cursor = 0;  // 0: no more
+};
+
 // The holder of a lease, and what it pins.
 struct LeaseInfo {
   LeaseId lease;
@@ -233,6 +305,54 @@ struct TransferRequest {
   std::optional<LeaseId> lease = {};       // pins the copies in `to` while open
   std::shared_ptr<BlockQuota> quota = {};  // the caller's; null: none
   std::shared_ptr<LeaseQuota> pins = {};   // counts the keys until the end
+};
+
+// Brings blocks up before the request that needs them. Client loads go first, background work last.
+struct PrefetchRequest {
+  std::span<const BlockKey> keys = {};  // in prefix order: what finds no room is its end
+  Tier to = Tier::pinned;
+  std::int32_t priority = 0;
+  std::uint64_t max_blocks = UINT64_MAX;  // copies
+  std::shared_ptr<BlockQuota> quota = {};
+};
+struct PrefetchStart {
+  std::optional<TransferId> transfer = {};  // nullopt: nothing has to be copied
+  std::uint64_t blocks = 0;                 // in the tier or above, or on their way
+  std::uint64_t beyond = 0;                 // without room, or beyond max_blocks
+  std::vector<BlockKey> missing = {};       // not in the cache
+};
+
+// Moves blocks down, to make room above for others.
+struct DemoteRequest {
+  std::span<const BlockKey> keys = {};
+  std::optional<Tier> to = {};  // nullopt: each one tier below its highest copy
+  // Leaves blocks that other tokens have used, and those that blocks follow which stay.
+  bool spares_shared = false;
+  std::uint64_t max_blocks = UINT64_MAX;
+  std::int32_t priority = 0;
+  LeaseHolder holder = {};  // blocks that pins of others hold stay
+  std::shared_ptr<BlockQuota> quota = {};
+  std::shared_ptr<LeaseQuota> pins = {};
+};
+struct DemoteStart {
+  std::vector<TransferId> transfers = {};  // one for each tier that gets blocks
+  std::uint64_t blocks = 0;                // below, or on their way
+  std::uint64_t missing = 0;               // keys not present
+  std::uint64_t spared = 0;                // blocks that others need
+  std::uint64_t beyond = 0;                // beyond max_blocks
+  std::optional<Error> error = {};         // why some blocks stay
+};
+
+// Wishes for blocks without a pin.
+struct RetainRequest {
+  std::span<const BlockKey> keys = {};
+  std::optional<std::uint8_t> priority = {};  // at least this
+  std::uint32_t ttl_ms = 0;                   // expected again within; a TTL lasts at least as long
+  LeaseHolder holder = {};
+};
+struct RetainResult {
+  std::uint64_t blocks = 0;
+  std::uint64_t missing = 0;
 };
 
 // Result of evict() and clear(), in copies.
@@ -350,6 +470,10 @@ class Cache {
   std::uint64_t block_bytes(KvGroupNumber kv_group = 0) const;
   // Null if the cache lacks the tier.
   const BlockLayout* layout(Tier tier) const;
+  // The bytes of a whole block or of a shard. Error: impossible for a shard that the group's blocks
+  // do not have.
+  Result<std::uint64_t> part_bytes(KvGroupNumber kv_group,
+                                   const std::optional<ShardSelector>& shard) const;
   Tier highest_tier() const;
   // Unique per created cache, also across restarts. While it is the same, an exported tier is the
   // same memory.
@@ -418,6 +542,12 @@ class Cache {
   // with `only_used_again`, if not used since its commit.
   std::vector<std::optional<Tier>> highest_tiers(std::span<const KeyView> keys,
                                                  bool only_used_again);
+  // Returns the highest tier of each key's block of the group, as highest_tiers(). Without a group:
+  // the lowest of the tiers that highest_tiers() names for the key's blocks of the full groups, or
+  // of all groups if none is full. So a prefix is as close as its farthest block. Blocks of windows
+  // and states leave before the full block of their key, so they are not asked about.
+  std::vector<std::optional<Tier>> tiers_of(std::span<const KeyView> keys,
+                                            std::optional<KvGroupNumber> kv_group);
   // Lists present keys in a fixed order: a key keeps its place while it is present.
   HeldBlocks held(const HeldRequest& request) const;
 
@@ -429,20 +559,30 @@ class Cache {
   struct WriteTarget {
     LeaseId lease;
     BlockHandle block;
-    std::optional<PieceSelector> piece = {};
+    BlockPart part = {};
   };
   Result<BlockWriter> write(const WriteTarget& target);
   // Checks all blocks before it changes any. Pieces that were never written become zeros.
   // Exception: if other processes map the tier and nothing of the block was written through a
   // BlockWriter, the slot's content counts as written in place; `terms` must allow that, else the
   // error is forbidden. The lease keeps the committed blocks pinned, unless the terms end it.
+  //
+  // A part of a block (head shards) joins the parts of its key that others have committed, and the
+  // last one commits the block, with the options of its own request. Until then a lease of the
+  // server's own holds the block, and it is dropped if no part comes for partial_block_ms. Each
+  // part must have been written. Errors: impossible for a shard that the group's blocks do not
+  // have; state_conflict for a part that was not written.
   void commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
               Done<std::vector<CommitStatus>> done, CommitTerms terms = {});
 
+  // The shards of the layout that a block which lacks others has; empty if the key has no such
+  // block.
+  std::vector<std::uint32_t> pending_shards(KeyView key) const;
+
   // Opens the key's highest copy and counts a use by `reader`. `pins`, if not null, counts the
-  // block while it is pinned. Errors: unknown_key; lease_quota.
-  Result<BlockReader> read(KeyView key, std::optional<PieceSelector> piece,
-                           const LeaseHolder& reader = {},
+  // block while it is pinned. Errors: unknown_key; lease_quota; out_of_range or impossible for a
+  // part that the block does not have.
+  Result<BlockReader> read(KeyView key, BlockPart part, const LeaseHolder& reader = {},
                            const std::shared_ptr<LeaseQuota>& pins = nullptr);
   // As read(), without counting a use: the order of eviction stays as it is. Error: unknown_key.
   Result<BlockReader> peek(KeyView key);
@@ -454,7 +594,8 @@ class Cache {
   // lease_quota if it exceeds `pins`, or the cache's own quota for reads.
   Result<std::vector<BlockReader>> read_prefix(std::span<const KeyView> keys,
                                                const LeaseHolder& reader = {},
-                                               const std::shared_ptr<LeaseQuota>& pins = nullptr);
+                                               const std::shared_ptr<LeaseQuota>& pins = nullptr,
+                                               std::optional<ShardSelector> shard = {});
 
   // Returns the lease's new end as Unix ms.
   Result<std::int64_t> renew(const LeaseId& lease, std::optional<std::uint32_t> lease_ms);
@@ -462,6 +603,23 @@ class Cache {
   // lease, which may commit them. Checks all blocks first. Errors: foreign_lease, stale_generation,
   // state_conflict.
   Result<std::uint64_t> release(const LeaseId& lease, const ReleaseRequest& request = {});
+  // Pins as many of the keys as are present and within the bounds. Error: out_of_range for too many
+  // keys.
+  Result<PinResult> pin(const PinRequest& request);
+  // Takes these keys off the token's pins; a pin without blocks ends. Returns how many had one.
+  Result<std::uint64_t> unpin(std::span<const BlockKey> keys, const LeaseHolder& holder);
+  // Ends the pins that the token made for the session. Returns the number of their blocks.
+  Result<std::uint64_t> unpin_session(const LeaseHolder& holder, std::string_view session);
+  // Ends a pin. `holder`: only if it is this token's. Returns the number of its blocks; nullopt if
+  // there is no such pin.
+  std::optional<std::uint64_t> end_pin(const PinId& pin, const std::optional<LeaseHolder>& holder);
+  PinList pins(const PinListRequest& request);
+  // The keys of a lease's blocks, or of those handles: the committed ones. Errors: unknown_lease,
+  // lease_expired, stale_generation, unknown_slot.
+  Result<std::vector<BlockKey>> keys_of_lease(const LeaseId& lease,
+                                              std::span<const BlockHandle> blocks);
+  // The blocks of a conversation that are present, in prefix order. Empty if it is unknown.
+  std::vector<BlockKey> keys_of_session(const LeaseHolder& holder, std::string_view session);
   // Unknown keys and sessions are no error. Error: out_of_range for too many keys.
   Result<HintResult> hint(const HintRequest& request);
   // Sorted by lease number, stable while open. Looks at all blocks that the leases hold.
@@ -470,11 +628,29 @@ class Cache {
   // Copies or moves blocks between tiers. Errors: unknown_key if any key is not present;
   // no_capacity, also if the new copies exceed the quota; lease_quota; queue_full.
   Result<TransferId> transfer(const TransferRequest& request);
+  // Starts to bring up the blocks that are in lower tiers. Unlike a transfer it takes what finds
+  // room. Copies that came for a request that has not come yet may take a quarter of a tier.
+  // Errors: unknown_tier; out_of_range; queue_full.
+  Result<PrefetchStart> prefetch(const PrefetchRequest& request);
+  void count_action(ActionType type, ActionOutcome outcome);
+  // Counts keys that a prefetch did not find anywhere.
+  void count_prefetch_missing(std::uint64_t keys);
+  // Blocks that a prefetch has fetched from the shared tier are here, and wait for their request.
+  void note_prefetched(std::span<const BlockKey> keys);
+  // Treats blocks as if they had been used since their commit, where that decides about a copy of
+  // them. The order of eviction stays as it is.
+  void count_as_used_again(std::span<const BlockKey> keys);
+  // Starts to move blocks down. Their higher copies go when the lower one is whole, except leased
+  // ones. Errors: unknown_tier; out_of_range.
+  Result<DemoteStart> demote(const DemoteRequest& request);
+  // Error: out_of_range for too many keys.
+  Result<RetainResult> retain(const RetainRequest& request);
   // Copies every block to `to`, or to the lowest tier. If the free slots are too few, pins the
   // blocks that are already in the tier until the end. Errors: as transfer(), without the limit on
   // keys.
   Result<TransferId> drain(std::optional<Tier> to);
-  // Blocks being offloaded or written through, oldest first.
+  // Blocks that are being copied or moved to another tier, or wait for that, oldest first: by
+  // offload, write-through or a request. Releases the lock between steps.
   PendingList pending(const PendingRequest& request) const;
   // Evicts the copies in `tier`, offloading them as the cache is configured. Without a tier, drops
   // all copies.

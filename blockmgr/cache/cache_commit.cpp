@@ -4,7 +4,9 @@
 #include <map>
 #include <string>
 
+#include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/commit_parts.hpp"
 #include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
@@ -20,6 +22,10 @@ Result<> check_block(const CacheCore& core, const CommitBlock& block) {
   if (no_key(block.key) || (block.parent && no_key(*block.parent))) {
     return Error{ErrorCode::out_of_range,
                  "a key of 0 bytes, not 1 to " + std::to_string(kMaxKeyBytes)};
+  }
+  if (block.shard) {
+    CAIRN_TRY(core.check_kv_group(block.handle.kv_group));
+    CAIRN_TRY(check_part(core.shape(block.handle.kv_group), *block.shard));
   }
   CAIRN_TRY(core.check_metadata(block.metadata.size()));
   if (block.ttl_ms && (*block.ttl_ms < 1 || *block.ttl_ms > kMaxTtlMs)) {
@@ -383,10 +389,7 @@ void Commit::fill_slots(TransferJob job, std::span<const SlotRef> slots) {
 void Commit::fill_ended(const JobOutcome& outcome) {
   core_->options().failpoint("commit.header_written");
   CacheLock locked(*core_, LockUse::commit);
-  if (outcome.state != JobState::done && !error_) {
-    error_ = outcome.failures.empty() ? Error{ErrorCode::cancelled, "the server is shutting down"}
-                                      : outcome.failures.front().error;
-  }
+  if (outcome.state != JobState::done && !error_) error_ = error_of(outcome);
   if (--fills_ > 0) return;
   // Once a block is published, the commit cannot fail: a block whose second header could not be
   // written stays without it.
@@ -465,6 +468,7 @@ void Commit::publish_block(CacheLock& locked, std::size_t i) {
   const SlotRef at = slots_[i];
   SlotRecord& slot = locked->store.record(at);
   locked->writes.erase(at);
+  if (!locked->partials.empty()) locked->partials.remove(at);
   NewBlock fresh{.key = block.key,
                  .quota = quota_,
                  .epoch = block.epoch,
@@ -554,14 +558,22 @@ void Commit::fail(CacheLock& locked, Error error) {
 
 }  // namespace
 
+void commit_blocks(std::shared_ptr<CacheCore> core, const LeaseId& lease,
+                   std::vector<CommitBlock> blocks, Done<std::vector<CommitStatus>> done,
+                   CommitTerms terms) {
+  std::make_shared<Commit>(Commit::Request{.core = std::move(core),
+                                           .lease = lease,
+                                           .blocks = std::move(blocks),
+                                           .terms = std::move(terms)},
+                           std::move(done))
+      ->run();
+}
+
 void Cache::commit(const LeaseId& lease, std::vector<CommitBlock> blocks,
                    Done<std::vector<CommitStatus>> done, CommitTerms terms) {
   if (auto fine = check_request(*core_, blocks); !fine) return done(std::move(fine).error());
-  std::make_shared<Commit>(
-      Commit::Request{
-          .core = core_, .lease = lease, .blocks = std::move(blocks), .terms = std::move(terms)},
-      std::move(done))
-      ->run();
+  const auto run = core_->has_shards ? commit_with_parts : commit_blocks;
+  run(core_, lease, std::move(blocks), std::move(done), std::move(terms));
 }
 
 }  // namespace cairn

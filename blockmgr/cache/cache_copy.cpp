@@ -20,7 +20,7 @@ namespace {
 
 // As for transfers inside a cache: large enough that the start of a job costs nothing, small enough
 // that other work gets its turn.
-constexpr std::uint64_t kJobBytes = 64ull << 20;
+constexpr std::uint64_t kCopyJobBytes = 64ull << 20;
 
 }  // namespace
 
@@ -205,7 +205,7 @@ void CacheCopy::submit() {
     const BlockHandle& block = ingest_.items()[granted[i]].block.handle;
     by_kind[{sources_.slots()[i].tier(), block.kv_group}].push_back(i);
   }
-  const std::size_t most = std::max<std::size_t>(1, kJobBytes / from_->block_bytes);
+  const std::size_t most = std::max<std::size_t>(1, kCopyJobBytes / from_->block_bytes);
   for (const auto& [kind, all] : by_kind) {
     for (std::size_t first = 0; first < all.size(); first += most) {
       const auto part = std::span(all).subspan(first, std::min(most, all.size() - first));

@@ -5,6 +5,7 @@
 
 #include "base/hex.hpp"
 #include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/clearing.hpp"
 #include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
@@ -22,13 +23,16 @@ void respond(CacheLock& locked, std::shared_ptr<Done<EvictResult>> done,
   });
 }
 
+// Leases, reads and copies pin a block for some time, and clients' pins protect it.
+bool stays(const SlotRecord& slot) { return slot.pins > 0 || slot.is_protected; }
+
 // Drops the copies of a key that nothing pins.
 void evict_everywhere(CacheLock& locked, EntryNumber entry, EvictResult& result) {
   const auto slots = locked->store.entry(entry).slots;
   for (Tier tier : kTiers) {
     if (slots[index_of(tier)] == kNoSlot) continue;
     const SlotRef at(tier, slots[index_of(tier)]);
-    if (locked->store.record(at).pins > 0) {
+    if (stays(locked->store.record(at))) {
       ++result.leased;
     } else {
       locked->store.drop(at, EvictionReason::request);
@@ -52,7 +56,7 @@ void evict_key(CacheLock& locked, const BlockKey& key, std::optional<Tier> tier,
     return;
   }
   const SlotRef at(*tier, slot);
-  if (locked->store.record(at).pins > 0) {
+  if (stays(locked->store.record(at))) {
     ++result.leased;
   } else if (locked->store.wants_offload(at)) {
     locked->store.begin_leaving(at);
@@ -125,13 +129,21 @@ void Cache::evict(std::vector<BlockKey> keys, std::optional<Tier> tier, Done<Evi
 
 namespace {
 
-// Drops all unpinned copies of some tiers, in steps: first from the ends of chains upwards, then
-// those left above pinned blocks.
+std::vector<Tier> all_tiers(const CacheCore& core) {
+  std::vector<Tier> tiers;
+  for (Tier tier : kTiers) {
+    if (core.spaces[index_of(tier)]) tiers.push_back(tier);
+  }
+  return tiers;
+}
+
+// Drops all unpinned copies of some tiers: first from the ends of chains upwards, then those left
+// above pinned blocks.
 class Clearing {
  public:
   Clearing(CacheCore& core, std::vector<Tier> tiers) : core_(core), tiers_(std::move(tiers)) {}
 
-  Result<EvictResult> run() {
+  Result<EvictResult> run_in_steps() {
     for (const bool only_tails : {true, false}) {
       for (Tier tier : tiers_) {
         std::uint32_t next = 0;
@@ -145,13 +157,23 @@ class Clearing {
         }
       }
     }
-    publish_if_empty();
+    CacheLock locked(core_, LockUse::evict);
+    publish_if_empty(locked);
     return result_;
   }
 
+  void run_at_once(CacheLock& locked) {
+    for (const bool only_tails : {true, false}) {
+      for (Tier tier : tiers_) {
+        const std::uint32_t end = locked->store.pool(tier).end();
+        for (SlotNumber slot = 0; slot < end; ++slot) visit(locked, {tier, slot}, only_tails);
+      }
+    }
+    publish_if_empty(locked);
+  }
+
  private:
-  void publish_if_empty() {
-    CacheLock locked(core_, LockUse::evict);
+  void publish_if_empty(CacheLock& locked) const {
     const auto is_empty = [&locked](Tier tier) {
       const SlotPool& slots = locked->store.pool(tier);
       return slots.count(SlotState::committed) == 0 && slots.count(SlotState::evictable) == 0;
@@ -164,7 +186,7 @@ class Clearing {
   void visit(CacheLock& locked, SlotRef at, bool only_tails) {
     const SlotRecord& slot = locked->store.record(at);
     if (slot.life == SlotLife::free || slot.gone) return;
-    if (slot.pins > 0) {
+    if (stays(slot)) {
       if (!only_tails) ++result_.leased;
       return;
     }
@@ -185,7 +207,7 @@ class Clearing {
       const auto slots = entry.slots;
       for (Tier tier : tiers_) {
         const SlotNumber at = slots[index_of(tier)];
-        if (at != kNoSlot && locked->store.record({tier, at}).pins == 0) drop(locked, {tier, at});
+        if (at != kNoSlot && !stays(locked->store.record({tier, at}))) drop(locked, {tier, at});
       }
       number = more ? parent : kNoEntry;
     }
@@ -203,17 +225,13 @@ class Clearing {
 
 }  // namespace
 
+void clear_at_once(CacheLock& locked) {
+  Clearing(locked.core(), all_tiers(locked.core())).run_at_once(locked);
+}
+
 Result<EvictResult> Cache::clear(std::optional<Tier> tier) {
-  std::vector<Tier> tiers;
-  if (tier) {
-    CAIRN_TRY(core_->check_tier(*tier));
-    tiers = {*tier};
-  } else {
-    for (Tier each : kTiers) {
-      if (core_->spaces[index_of(each)]) tiers.push_back(each);
-    }
-  }
-  return Clearing(*core_, std::move(tiers)).run();
+  if (tier) CAIRN_TRY(core_->check_tier(*tier));
+  return Clearing(*core_, tier ? std::vector{*tier} : all_tiers(*core_)).run_in_steps();
 }
 
 Result<> Cache::erase(KeyView key) {

@@ -25,10 +25,36 @@ std::vector<std::optional<Tier>> Cache::highest_tiers(std::span<const KeyView> k
   std::vector<std::optional<Tier>> tiers(keys.size());
   CacheLock locked(*core_, LockUse::look);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i > 0 && i % kHeldStep == 0) locked.yield();
+    if (i % kHeldStep == 0) {
+      if (i > 0) locked.yield();
+      locked->store.prefetch(keys.subspan(i, std::min(kHeldStep, keys.size() - i)));
+    }
     if (locked->dropped) break;
     const EntryNumber entry = locked->store.find(keys[i], locked.now());
     if (entry != kNoEntry) tiers[i] = held_tier(locked->store, entry, only_used_again);
+  }
+  return tiers;
+}
+
+std::vector<std::optional<Tier>> Cache::tiers_of(std::span<const KeyView> keys,
+                                                 std::optional<KvGroupNumber> kv_group) {
+  const CacheConfig& config = core_->config;
+  if (config.kv_groups.empty()) return highest_tiers(keys, false);
+  std::vector<KvGroupNumber> groups;
+  for (KvGroupNumber group = 0; group < config.kv_group_count(); ++group) {
+    if (kv_group ? group == *kv_group : config.kind_of(group) == KvGroupKind::full) {
+      groups.push_back(group);
+    }
+  }
+  for (KvGroupNumber group = 0; groups.empty() && group < config.kv_group_count(); ++group) {
+    groups.push_back(group);
+  }
+  std::vector<std::optional<Tier>> tiers(keys.size());
+  for (const KvGroupNumber group : groups) {
+    std::vector<KeyView> blocks(keys.begin(), keys.end());
+    for (KeyView& block : blocks) block = block.in(group);
+    const auto of_group = highest_tiers(blocks, false);
+    for (std::size_t i = 0; i < tiers.size(); ++i) tiers[i] = std::max(tiers[i], of_group[i]);
   }
   return tiers;
 }

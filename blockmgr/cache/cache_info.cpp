@@ -1,8 +1,10 @@
 // Cache: inspection, statistics and metadata.
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/hex.hpp"
+#include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/tier_memory.hpp"
 #include "blockmgr/core/cache_core.hpp"
@@ -43,6 +45,12 @@ const CacheConfig& Cache::config() const { return *core_->settings; }
 std::uint64_t Cache::block_bytes(KvGroupNumber kv_group) const {
   return cairn::block_bytes(core_->shape(kv_group));
 }
+Result<std::uint64_t> Cache::part_bytes(KvGroupNumber kv_group,
+                                        const std::optional<ShardSelector>& shard) const {
+  const LayoutConfig& shape = core_->shape(kv_group);
+  CAIRN_TRY(check_part(shape, shard));
+  return cairn::part_bytes(shape, shard);
+}
 std::uint64_t Cache::memory_id() const { return core_->memory_id; }
 
 const BlockLayout* Cache::layout(Tier tier) const {
@@ -56,19 +64,28 @@ Tier Cache::highest_tier() const {
 
 Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
   CAIRN_TRY(core_->check_tier(tier));
-  if (!core_->config.kv_groups.empty()) {
-    return Error{ErrorCode::impossible,
-                 "a tier that KV groups share cannot be exported: its blocks have several shapes"};
-  }
-  const BlockLayout& layout = core_->slots(tier);
-  if (layout.owned().empty() && layout.storage_kind() != StorageKind::disk) {
+  const TierSpace& space = *core_->spaces[index_of(tier)];
+  if (!space.in_one_file()) {
     return Error{
         ErrorCode::state_conflict,
         "tiers." + std::string(to_string(tier)) +
-            " has grown: it has several parts of memory, and only a tier with one can be exported"};
+            " has grown: its memory is in several files, and only a tier in one can be exported"};
   }
-  auto memory = export_layout(layout);
+  auto memory = export_layout({.first = space.first_part(), .all = space.slots()});
   if (!memory) return memory;
+  const TierConfig& config = *core_->config.tiers[index_of(tier)];
+  if (tier == Tier::device) {
+    memory->device_uuid = uuid_of(core_->services->runtime, config.device_id);
+  }
+  memory->layout = config.layout;
+  if (config.layout == LayoutKind::layer_separate) memory->block_dim = config.block_dim;
+  const auto& groups = core_->config.kv_groups;
+  if (groups.empty()) memory->shape = core_->shape(0);
+  for (KvGroupNumber group = 0; group < groups.size(); ++group) {
+    memory->kv_groups.push_back({.name = groups[group].name,
+                                 .shape = groups[group].shape,
+                                 .strides = strides_of(core_->layout(tier, group).geometry())});
+  }
   if (!passes_files) memory->memory.file.reset();
   if (memory->memory.file == nullptr && memory->memory.path.empty() &&
       memory->memory.handle.empty()) {
@@ -83,6 +100,7 @@ Result<TierMemory> Cache::export_tier(Tier tier, bool passes_files) {
                  "the cache is being changed; export the tier after that"};
   }
   locked->mapped[index_of(tier)] = true;
+  memory->generation = locked->size_changes[index_of(tier)] + 1;
   return memory;
 }
 
@@ -119,6 +137,7 @@ CacheStats Cache::stats() const {
     }
     out.slabs_moved = slots.slabs_moved();
     out.leased_blocks = slots.leased_count();
+    out.protected_blocks = slots.protected_count();
     out.hit_blocks = locked->counts.hits[i];
     for (std::size_t r = 0; r < kNumEvictionReasons; ++r) {
       out.evictions[r] = locked->store.evictions(tier, static_cast<EvictionReason>(r));
@@ -139,6 +158,11 @@ CacheStats Cache::stats() const {
   stats.miss_blocks = locked->counts.misses;
   stats.leases = locked->leases.size();
   stats.lease_expirations = locked->leases.expirations();
+  stats.pins = locked->pins.size();
+  stats.actions = locked->counts.actions;
+  for (std::size_t i = 0; i < kNumPrefetchResults; ++i) {
+    stats.prefetched[i] = locked->store.prefetched(static_cast<PrefetchResult>(i));
+  }
   stats.commits = locked->counts.commits;
   stats.duplicates = locked->counts.duplicates;
   stats.hints = locked->counts.hints;
@@ -150,8 +174,17 @@ CacheStats Cache::stats() const {
 }
 
 PendingList Cache::pending(const PendingRequest& request) const {
-  CacheLock locked(*core_, LockUse::look);
-  return locked->transfers.pending(locked, request);
+  PendingList list;
+  PendingRequest rest = request;
+  do {
+    CacheLock locked(*core_, LockUse::look);
+    PendingList step = locked->transfers.pending(locked, rest);
+    list.blocks.insert(list.blocks.end(), std::make_move_iterator(step.blocks.begin()),
+                       std::make_move_iterator(step.blocks.end()));
+    list.next_cursor = rest.cursor = step.next_cursor;
+    rest.limit -= static_cast<std::uint32_t>(step.blocks.size());
+  } while (list.next_cursor != 0 && rest.limit > 0);
+  return list;
 }
 
 Result<BlockList> Cache::list(const BlockListRequest& request) const {

@@ -53,7 +53,7 @@ class Matching {
       done += step.size();
       if (*found < step.size()) break;
     }
-    if (out_.blocks.size() < keys.size()) {
+    if (out_.blocks.size() < keys.size() && is_of_one_group()) {
       locked_->store.missed(keys[out_.blocks.size()], request_);
     }
     end_lease();
@@ -65,6 +65,8 @@ class Matching {
   }
 
  private:
+  // The order of eviction learns from matches of all groups together.
+  bool is_of_one_group() const { return locked_.core().config.kv_groups.empty(); }
   bool names_session() const { return !terms_.hint.session.empty(); }
   Result<> may_hold(std::uint64_t blocks) const {
     CAIRN_TRY(locked_->leases.check_held(locked_, blocks));
@@ -102,6 +104,7 @@ class Matching {
       for (const SlotRef at : found) {
         if (lease_) store.pin_for_lease(at);
         store.used(at, user_);
+        locked_->pins.hit(locked_, store.record(at).owner);
         if (names_session()) session_blocks_.push_back(store.trail(store.record(at).owner));
         const bool is_hub = store.is_hub(at);
         store.found(at, request_, is_hub);
@@ -195,6 +198,7 @@ Result<> Cache::match(std::span<const KeyView> keys, std::optional<std::uint32_t
     hubs = matching.hubs();
     unix_ms = locked.unix_ms();
   }
+  if (!core.config.kv_groups.empty()) return {};
   core.reuse.matched({.keys = keys,
                       .hubs = hubs,
                       .unix_ms = unix_ms,

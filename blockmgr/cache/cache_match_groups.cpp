@@ -65,6 +65,7 @@ class GroupMatching {
 
   // Returns false, with nothing pinned, if a block is gone.
   Result<bool> pin_planned() {
+    found_.clear();
     if (planned_.empty()) {
       end();
       return true;
@@ -78,7 +79,6 @@ class GroupMatching {
                                      .pins = terms_.request.pins,
                                      .hinted = terms_.request.hint.reuse.next_use()});
     }
-    found_.clear();
     for (const GroupSearch::Block& planned : planned_) {
       if (auto usable = step(); !usable) {
         lease_.reset();  // the removal of the cache has ended it
@@ -124,6 +124,7 @@ class GroupMatching {
         continue;
       }
       store.used(at, user_);
+      locked_->pins.hit(locked_, slot.owner);
       const bool is_hub = store.is_hub(at);
       store.found(at, request, is_hub);
       if (is_hub) hubs_.push_back(planned_[i].key);

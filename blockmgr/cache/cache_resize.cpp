@@ -58,6 +58,7 @@ class CacheChanging {
  private:
   struct Growth {
     std::optional<BlockLayout> layout;  // more memory, or the longer files; nullopt: there is room
+    bool follows = false;               // the memory is in the file of the tier's first part
     std::vector<PreparedMemory> prepared;
   };
   struct TierSize {
@@ -115,14 +116,17 @@ Result<> CacheChanging::check(const CacheConfig& before, const CacheConfig& want
     if (size == size_in(before, tier)) continue;
     const std::string name = "tiers." + std::string(to_string(tier)) + ".num_blocks is " +
                              std::to_string(size) + "; the tier ";
-    if (locked->mapped[index_of(tier)]) {
-      return Error{ErrorCode::state_conflict,
-                   name + "is imported or exported, and other processes use its memory"};
+    if (wanted.tiers[index_of(tier)]->import) {
+      return Error{ErrorCode::state_conflict, name + "is imported, and has its owner's memory"};
     }
     const SlotPool& slots = locked->store.pool(tier);
     if (slots.leased_units() > size) {
       return Error{ErrorCode::leased, name + "has " + std::to_string(slots.leased_count()) +
                                           " blocks that leases hold"};
+    }
+    if (slots.protected_units() > size) {
+      return Error{ErrorCode::leased, name + "has " + std::to_string(slots.protected_count()) +
+                                          " blocks that pins hold"};
     }
   }
   return {};
@@ -213,9 +217,11 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
     growth.layout.emplace(std::move(*longer));
     return growth;
   }
+  bool is_mapped = false;
   {
     // While slots beyond the end are in use, the tier keeps all its memory.
     CacheLock locked(core_, LockUse::upkeep);
+    is_mapped = locked->mapped[index_of(tier)];
     if (locked->store.pool(tier).beyond_count() > 0) num_blocks = std::max(num_blocks, room);
   }
   CAIRN_TRY(space.keep_below(std::min(num_blocks, room)));
@@ -227,6 +233,13 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
             std::to_string(TierSpace::kMaxParts) +
             " parts, one per growth, which is the most; delete and create the cache to get one"};
   }
+  const auto place = space.next_place();
+  if (is_mapped && !place) {
+    return Error{ErrorCode::state_conflict,
+                 "tiers." + std::string(to_string(tier)) +
+                     " is exported, and its memory cannot become longer in one piece: that needs "
+                     "the layout fully_contiguous and blocks that end at a page"};
+  }
   const TierConfig& made = *core_.config.tiers[index_of(tier)];
   LayoutConfig shape = tier_shape(core_.config, tier);
   shape.num_blocks = num_blocks - room;
@@ -234,11 +247,14 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
   auto placed = made.layout == LayoutKind::layer_separate
                     ? std::move(shaped).layer_separate(made.block_dim)
                     : std::move(shaped).fully_contiguous();
-  auto more = std::move(placed)
-                  .allocate_pinned(core_.services->runtime,
-                                   {.numa_aware = made.numa_aware, .device_id = made.device_id})
-                  .build();
+  auto more =
+      std::move(placed)
+          .allocate_pinned(core_.services->runtime, {.numa_aware = made.numa_aware,
+                                                     .device_id = made.device_id,
+                                                     .place = place.value_or(SharedFilePlace())})
+          .build();
   if (!more) return std::move(more).error();
+  growth.follows = place.has_value();
   if (core_.slot_checksums)
     growth.prepared = prepare_for_disk(*more, core_.config.name, *core_.services);
   growth.layout.emplace(std::move(*more));
@@ -252,9 +268,10 @@ void CacheChanging::take_room(CacheLock& locked, TierSize size, Growth growth) {
       core_.slot_checksums->grow(size.num_blocks);
       space.set_files(std::move(*growth.layout));
     } else {
-      space.add(std::move(*growth.layout), std::move(growth.prepared));
+      space.add(std::move(*growth.layout), std::move(growth.prepared), growth.follows);
     }
   }
+  ++locked->size_changes[index_of(size.tier)];
   locked->store.resize(size.tier, size.num_blocks);
 }
 
@@ -299,6 +316,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
     for (Tier tier : tiers) lower_limit(tier, size_in(limits, tier));
     CacheLock locked(core_, LockUse::upkeep);
     for (Tier tier : tiers) {
+      ++locked->size_changes[index_of(tier)];
       locked->store.resize(tier, size_in(limits, tier));
       locked->sizes.set_trim_due(tier, true);
       locked->pressure.set(tier, pressure_of(limits, tier, core_.options()), size_in(limits, tier));

@@ -17,6 +17,9 @@ constexpr std::size_t kTakenOnAtOnce = 8;
 // Entries examined under one hold of the lock: some 10 ns each.
 constexpr std::size_t kLookedAtAtOnce = 1024;
 
+// Prefetched blocks are guesses, so most of a tier stays for blocks that were asked for.
+constexpr double kPrefetchShare = 0.25;
+
 // Prepares a transfer, from its first key until its launch. Added keys are pinned. The destructor
 // releases them if the transfer was not launched.
 class TransferStart {
@@ -29,6 +32,7 @@ class TransferStart {
     batch_->drop_source = terms.move;
     batch_->lease = terms.lease;
   }
+  void make_prefetch() { batch_->is_prefetch = true; }
   TransferStart(const TransferStart&) = delete;
   TransferStart& operator=(const TransferStart&) = delete;
   ~TransferStart() {
@@ -286,6 +290,55 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   auto id = start.begin(/*all_or_nothing=*/false);
   if (!id) return std::move(id).error();
   return std::optional(*id);
+}
+
+Result<PrefetchStart> Cache::prefetch(const PrefetchRequest& request) {
+  CacheCore& core = *core_;
+  CAIRN_TRY(core.check_tier(request.to));
+  CAIRN_TRY(core.check_count(request.keys.size()));
+  const TransferRequest terms{
+      .to = request.to, .priority = request.priority, .quota = request.quota};
+  TransferStart start(core_, terms);
+  start.make_prefetch();
+  PrefetchStart result;
+  const auto take_on = [&]() -> Result<> {
+    CacheLock locked(core, LockUse::transfer);
+    CAIRN_TRY(locked.check_usable());
+    locked->leases.end_overdue(locked);
+    const SlotPool& slots = locked->store.pool(request.to);
+    const auto most = static_cast<std::uint64_t>(kPrefetchShare * slots.limit());
+    const std::uint64_t waiting =
+        slots.prefetched_units() + locked->transfers.prefetching(request.to);
+    const std::uint64_t room = std::min(
+        locked->slots.attainable(locked, request.to),
+        std::max<std::uint64_t>(most, 1) - std::min(std::max<std::uint64_t>(most, 1), waiting));
+    for (std::size_t i = 0; i < request.keys.size(); ++i) {
+      if (i > 0 && i % kTakenOnAtOnce == 0) locked.yield();
+      CAIRN_TRY(locked.check_usable());
+      const EntryNumber entry = locked->store.find(request.keys[i], locked.now());
+      if (entry == kNoEntry) {
+        result.missing.push_back(request.keys[i]);
+        continue;
+      }
+      const SlotRef highest = locked->store.highest_copy(locked->store.entry(entry));
+      if (highest.tier() <= request.to) {
+        ++result.blocks;
+      } else if (start.total() >= request.max_blocks) {
+        ++result.beyond;
+      } else {
+        const auto taken_on = start.add(locked, entry, room);
+        if (!taken_on) return taken_on.error();
+        ++(*taken_on ? result.blocks : result.beyond);
+      }
+    }
+    return {};
+  };
+  CAIRN_TRY(take_on());
+  if (start.total() == 0) return result;
+  auto id = start.begin(/*all_or_nothing=*/false);
+  if (!id) return std::move(id).error();
+  result.transfer = *id;
+  return result;
 }
 
 }  // namespace cairn

@@ -7,6 +7,7 @@
 #include "base/assert.hpp"
 #include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/cache/cache.hpp"
+#include "blockmgr/cache/commit_parts.hpp"
 #include "blockmgr/core/cache_core.hpp"
 
 namespace cairn {
@@ -104,8 +105,13 @@ std::vector<std::uint32_t> Ingest::group_counts() const {
 
 void Ingest::allocate(const Slots& slots, Done<> ended) {
   absent_.clear();
+  if (terms_.shard) join_partials(slots);
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].state == State::absent) absent_.push_back(i);
+  }
+  if (terms_.shard && absent_.empty()) {
+    const auto kept = keep_partials(slots);
+    return ended(kept);
   }
   const std::vector<std::optional<BlockKey>> parents = followed();
   cache_->allocate({.count = static_cast<std::uint32_t>(absent_.size()),
@@ -119,13 +125,38 @@ void Ingest::allocate(const Slots& slots, Done<> ended) {
                     .quota = terms_.quota,
                     .pins = terms_.pins,
                     .holder = terms_.holder},
-                   [this, filled = slots.filled,
-                    ended = std::move(ended)](Result<Allocation> allocation) mutable {
+                   [this, slots, ended = std::move(ended)](Result<Allocation> allocation) mutable {
                      auto taken = allocated(std::move(allocation));
-                     if (taken && filled == Filled::by_copies) taken = pin_all();
+                     if (taken && terms_.shard) {
+                       taken = keep_partials(slots);
+                     } else if (taken && slots.filled == Filled::by_copies) {
+                       taken = pin_all();
+                     }
                      if (!taken) fail_all(taken.error());
                      ended(std::move(taken));
                    });
+}
+
+Result<> Ingest::adopt(std::span<const SlotRef> slots) {
+  CAIRN_ASSERT(slots.size() == items_.size(), "each item gets a slot");
+  CacheLock locked(*core_, LockUse::allocate);
+  if (auto usable = locked.check_usable(); !usable) {
+    for (const SlotRef at : slots) locked->store.unpin(at);
+    return usable;
+  }
+  CAIRN_TRY(locked->leases.check_room());
+  const auto lease_ms = std::chrono::milliseconds(core_->options().max_lease_ms);
+  const LeaseNumber lease = locked->leases.open(
+      {.expires_at = locked.now() + lease_ms, .holder = terms_.holder, .quota = terms_.quota});
+  Allocation allocation{.lease = locked->leases[lease].id};
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    locked->store.record(slots[i]).owner = lease;
+    locked->store.lease_pinned(slots[i]);
+    allocation.blocks.push_back(locked->store.handle(slots[i]));
+    absent_.push_back(i);
+  }
+  locked->leases.add(lease, slots);
+  return allocated(std::move(allocation));
 }
 
 Result<> Ingest::allocated(Result<Allocation> allocation) {
@@ -168,8 +199,114 @@ Result<> Ingest::pin_all() {
   return {};
 }
 
+// Opens the blocks that others have begun for this part of them. Those that have the part need no
+// bytes. The others, and those whose part is being written, get slots of their own.
+void Ingest::join_partials(const Slots& slots) {
+  keepers_.resize(items_.size());
+  writers_.resize(items_.size());
+  std::vector<std::size_t> begun;
+  {
+    CacheLock locked(*core_, LockUse::write);
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (i > 0 && i % kSlotsAtOnce == 0) locked.yield();
+      Item& item = items_[i];
+      if (item.state != State::absent || locked->dropped) continue;
+      PartialBlocks::Partial* const partial = locked->partials.find(item.block.key);
+      if (partial == nullptr) continue;
+      const LayoutConfig& shape = core_->shape(item.block.key.kv_group());
+      const PieceProgress* const progress = locked->writes.find(partial->at);
+      if (partial->completing ||
+          (progress != nullptr && progress->is_written(piece_range(shape, terms_.shard)))) {
+        item.state = State::there;
+        continue;
+      }
+      // The caller's copies go to one tier.
+      if (slots.filled == Filled::by_copies && partial->at.tier() != slots.tier) continue;
+      if (std::ranges::find(entered_, partial->keeper) == entered_.end()) {
+        PartialBlocks::enter(locked, *partial->keeper);
+        entered_.push_back(partial->keeper);
+      }
+      keepers_[i] = partial->keeper;
+      item.block.handle = locked->store.handle(partial->at);
+      begun.push_back(i);
+    }
+  }
+  for (const std::size_t i : begun) {
+    if (open(i)) {
+      items_[i].state = State::granted;
+    } else {
+      keepers_[i].reset();
+    }
+  }
+}
+
+// The new slots become their keys' partial blocks, and their lease the keeper of those.
+Result<> Ingest::keep_partials(const Slots& slots) {
+  std::vector<std::size_t> joined;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].state == State::granted && keepers_[i] != nullptr) joined.push_back(i);
+  }
+  if (granted_ > 0) {
+    auto keeper =
+        std::make_shared<PartialBlocks::Keeper>(PartialBlocks::Keeper{.lease = lease_.id()});
+    CacheLock locked(*core_, LockUse::write);
+    CAIRN_TRY(locked.check_usable());
+    PartialBlocks::enter(locked, *keeper);
+    entered_.push_back(keeper);
+    lease_.keep();
+    for (std::size_t i = 0; i < granted_; ++i) {
+      if (i > 0 && i % kSlotsAtOnce == 0) {
+        locked.yield();
+        CAIRN_TRY(locked.check_usable());
+      }
+      const Item& item = items_[absent_[i]];
+      keepers_[absent_[i]] = keeper;
+      // Another request may have begun the block meanwhile. The commit then joins the two.
+      if (locked->partials.find(item.block.key) != nullptr) continue;
+      locked->partials.add(item.block.key, {.at = item.slot(), .keeper = keeper});
+    }
+  }
+  absent_.insert(absent_.begin(), joined.begin(), joined.end());
+  granted_ += joined.size();
+  if (slots.filled == Filled::by_writes) return {};
+  for (const std::size_t i : granted()) {
+    if (!writers_[i]) CAIRN_TRY(open(i));
+    static_cast<void>(writers_[i]->in_place());
+  }
+  return {};
+}
+
+// Frees the slots that are of no use: those without a whole piece that nobody writes to now, and
+// those that did not become a partial block.
+void Ingest::leave_partials() {
+  if (entered_.empty()) return;
+  CacheLock locked(*core_, LockUse::write);
+  for (std::size_t i = 0; i < granted_; ++i) {
+    if (i > 0 && i % kSlotsAtOnce == 0) locked.yield();
+    const std::size_t number = absent_[i];
+    const Item& item = items_[number];
+    if (keepers_[number] == nullptr) continue;
+    const SlotRef at = item.slot();
+    const SlotRecord& slot = locked->store.record(at);
+    if (slot.generation != item.block.handle.generation || slot.gone) continue;
+    if (slot.life != SlotLife::allocated || slot.committing) continue;
+    const PieceProgress* const progress = locked->writes.find(at);
+    const PartialBlocks::Partial* const partial = locked->partials.find(item.block.key);
+    const bool is_partial = partial != nullptr && partial->at == at;
+    const bool is_used = progress != nullptr && (progress->busy() || progress->has_piece());
+    if (is_partial && (is_used || partial->completing)) continue;
+    static_cast<void>(
+        locked->leases.part_with(locked, {.from = keepers_[number]->lease, .to = {}}, {&at, 1}));
+  }
+  for (const auto& keeper : entered_) PartialBlocks::leave(locked, *keeper);
+  entered_.clear();
+}
+
 Result<> Ingest::open(std::size_t item) {
-  auto writer = cache_->write({.lease = lease_.id(), .block = items_[item].block.handle});
+  const bool is_kept = !keepers_.empty() && keepers_[item] != nullptr;
+  auto writer = cache_->write({.lease = is_kept ? keepers_[item]->lease : lease_.id(),
+                               .block = items_[item].block.handle,
+                               .part = terms_.shard});
   if (!writer) return std::move(writer).error();
   if (writers_.empty()) writers_.resize(items_.size());
   writers_[item].emplace(std::move(*writer));
@@ -197,6 +334,12 @@ void Ingest::finish(std::size_t item, Done<> done) {
 }
 
 bool Ingest::copied(std::span<const std::size_t> items) {
+  if (terms_.shard) {
+    for (const std::size_t i : items) {
+      if (!items_[i].error) finish(i, [](const Result<>&) {});
+    }
+    return true;
+  }
   CacheLock locked(*core_, LockUse::transfer);
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (i > 0 && i % kSlotsAtOnce == 0) locked.yield();
@@ -232,6 +375,7 @@ void Ingest::commit(Then then, Done<> ended) {
     blocks.push_back(std::move(item.block));  // its key and its handle stay usable
   }
   if (blocks.empty()) return ended({});
+  if (terms_.shard) return commit_shards(std::move(whole), std::move(blocks), std::move(ended));
   const CommitTerms terms{.release = then == Then::release, .hint = terms_.hint};
   cache_->commit(
       lease_.id(), std::move(blocks),
@@ -244,6 +388,24 @@ void Ingest::commit(Then then, Done<> ended) {
       terms);
 }
 
+void Ingest::commit_shards(std::vector<std::size_t> whole, std::vector<CommitBlock> blocks,
+                           Done<> ended) {
+  std::vector<StoredPart> parts;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i].shard = terms_.shard;
+    items_[whole[i]].block.shard = terms_.shard;
+    parts.push_back({.block = std::move(blocks[i]), .keeper = keepers_[whole[i]]});
+  }
+  commit_stored_parts(
+      core_, std::move(parts),
+      [this, whole = std::move(whole),
+       ended = std::move(ended)](const Result<std::vector<CommitStatus>>& statuses) mutable {
+        committed(whole, statuses);
+        ended(statuses ? Result<>() : Result<>(statuses.error()));
+      },
+      terms_.hint);
+}
+
 void Ingest::committed(std::span<const std::size_t> items,
                        const Result<std::vector<CommitStatus>>& statuses) {
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -251,7 +413,9 @@ void Ingest::committed(std::span<const std::size_t> items,
     if (!statuses) {
       item.error = statuses.error();
     } else {
-      item.state = (*statuses)[i] == CommitStatus::duplicate ? State::duplicate : State::committed;
+      item.state = (*statuses)[i] == CommitStatus::duplicate ? State::duplicate
+                   : (*statuses)[i] == CommitStatus::pending ? State::pending
+                                                             : State::committed;
     }
   }
 }
@@ -259,6 +423,7 @@ void Ingest::committed(std::span<const std::size_t> items,
 // Releases the prefix's end first, so that it is evicted first.
 void Ingest::release() {
   writers_.clear();
+  leave_partials();
   lease_.release();
   present_.release();
 }

@@ -12,6 +12,7 @@
 #include "base/unique_function.hpp"
 #include "blockmgr/cache/cache.hpp"
 #include "blockmgr/cache/held_lease.hpp"
+#include "blockmgr/core/partial_blocks.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 
 namespace cairn {
@@ -36,6 +37,9 @@ class Ingest {
     std::shared_ptr<BlockQuota> quota = {};  // null: no quota
     std::shared_ptr<LeaseQuota> pins = {};   // counts the blocks held; null: not counted
     RequestHint hint = {};                   // applied when the blocks are released
+    // The part of each block that is stored. The items are then of one KV group, whose blocks have
+    // that shard.
+    std::optional<ShardSelector> shard = {};
   };
   enum class State : std::uint8_t {
     absent,     // has no slot
@@ -44,7 +48,12 @@ class Ingest {
     filled,     // all bytes have arrived
     committed,  // stored under its key
     duplicate,  // another caller committed the key first; that block is not held
+    // With a shard:
+    there,    // was there before, in a block that lacks others
+    pending,  // is kept; the block lacks others
   };
+  // Whether the item's bytes are not needed.
+  static bool is_there(State state) { return state == State::present || state == State::there; }
   struct Item {
     CommitBlock block;  // its handle is set once it has a slot or is present
     State state = State::absent;
@@ -82,6 +91,8 @@ class Ingest {
   // Holds the blocks that other callers committed first. A block that is gone again gets an error.
   void hold_duplicates();
 
+  // A shard of a block that others have begun goes to that block.
+  //
   // Allocates slots for the absent items. In a cache of several KV groups, items of one group must
   // follow each other in the order of the groups. Evicts the parents of these blocks only if it can
   // evict nothing else. Blocks that no match would reach evict only few others
@@ -103,6 +114,10 @@ class Ingest {
   };
   // If this fails, `ended` and each absent item get the error. Releases the lock between steps.
   void allocate(const Slots& slots, Done<> ended);
+  // Uses these allocated slots instead of allocate(): one per item, in order. Takes over a pin of
+  // each, and unpins them if it fails. Errors: unknown_cache; too_many leases, in which case the
+  // caller keeps the pins.
+  Result<> adopt(std::span<const SlotRef> slots);
   // The items that got a slot, in order.
   std::span<const std::size_t> granted() const { return std::span(absent_).first(granted_); }
 
@@ -131,6 +146,10 @@ class Ingest {
   std::vector<std::optional<BlockKey>> followed() const;
   std::vector<std::uint32_t> group_counts() const;
   Result<> allocated(Result<Allocation> allocation);
+  void join_partials(const Slots& slots);
+  Result<> keep_partials(const Slots& slots);
+  void leave_partials();
+  void commit_shards(std::vector<std::size_t> whole, std::vector<CommitBlock> blocks, Done<> ended);
   Result<> pin_all();
   void committed(std::span<const std::size_t> items,
                  const Result<std::vector<CommitStatus>>& statuses);
@@ -144,6 +163,9 @@ class Ingest {
   std::size_t on_their_way_ = 0;     // copies to pinned slots; under the cache's lock
   HeldLease present_;
   HeldLease lease_;
+  // With a shard: what holds each item's slot, and all keepers that this has entered.
+  std::vector<std::shared_ptr<PartialBlocks::Keeper>> keepers_;
+  std::vector<std::shared_ptr<PartialBlocks::Keeper>> entered_;
   std::vector<std::optional<BlockWriter>> writers_;  // per item; end before the lease
 };
 

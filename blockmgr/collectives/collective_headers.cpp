@@ -17,7 +17,11 @@ std::string describe(std::uint32_t rank, const CallHeader& header) {
     text += header.other < kNumReductions
                 ? " (" + std::string(to_string(static_cast<Reduction>(header.other))) + ")"
                 : " (unknown)";
-    return text + " of " + std::to_string(header.key_count) + " values";
+    text += " of " + std::to_string(header.key_count);
+    text += header.data_type < kNumDataTypes
+                ? " " + std::string(to_string(static_cast<DataType>(header.data_type)))
+                : " unknown";
+    return text + " values";
   }
   text += " " + std::to_string(header.other) + " of " + std::to_string(header.key_count) +
           " keys, blocks of";
@@ -30,7 +34,7 @@ std::string name_version(std::uint32_t rank, const CallHeader& header) {
 }
 
 bool go_together(const CallHeader& a, const CallHeader& b) {
-  if (a.key_count != b.key_count || a.shape != b.shape) return false;
+  if (a.key_count != b.key_count || a.shape != b.shape || a.data_type != b.data_type) return false;
   const auto send = static_cast<std::uint32_t>(CollectiveKind::send);
   const auto recv = static_cast<std::uint32_t>(CollectiveKind::recv);
   if (a.kind == send || a.kind == recv) return a.kind + b.kind == send + recv && a.kind != b.kind;
@@ -43,7 +47,8 @@ CallHeader CallHeader::of(const CollectiveRequest& request) {
   if (request.kind == CollectiveKind::all_reduce) {
     return {.kind = static_cast<std::uint32_t>(request.kind),
             .other = static_cast<std::uint32_t>(request.reduction),
-            .key_count = request.values.size()};
+            .data_type = static_cast<std::uint32_t>(request.values.type()),
+            .key_count = request.values.count()};
   }
   const LayoutConfig& shape = request.cache->config().shape;
   return {.kind = static_cast<std::uint32_t>(request.kind),

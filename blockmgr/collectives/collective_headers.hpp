@@ -17,8 +17,8 @@ namespace cairn {
 struct CallHeader {
   std::uint32_t version = kVersion;
   std::uint32_t kind = 0;
-  std::uint32_t other = 0;  // all_reduce: the reduction
-  std::uint32_t reserved = 0;
+  std::uint32_t other = 0;      // all_reduce: the reduction
+  std::uint32_t data_type = 0;  // all_reduce: of its values
   std::uint64_t key_count = 0;  // all_reduce: number of values
   // layers, outer, page, inner, width: layouts may differ, the shape must not
   std::array<std::uint64_t, 5> shape{};

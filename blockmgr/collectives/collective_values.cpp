@@ -25,9 +25,9 @@ CollectiveOutcome exchange_values(const CollectiveContext& context,
   }
   // All ranks find this out before anything was done, so the group stays usable.
   if (auto fit = check_calls(members, headers); !fit) return failed(fit.error(), false);
-  std::vector<std::int64_t> values = request.values;
-  auto* const bytes = reinterpret_cast<std::byte*>(values.data());
-  const Communicator::Elements elements{.count = values.size(), .type = DataType::int64};
+  Numbers values = request.values;
+  std::byte* const bytes = values.data();
+  const Communicator::Elements elements{.count = values.count(), .type = values.type()};
   if (auto reduced = communicator.all_reduce({.source = bytes,
                                               .destination = bytes,
                                               .elements = elements,

@@ -51,14 +51,14 @@ struct CollectiveRequest {
   std::optional<Tier> tier = {};  // where received blocks go; nullopt: the cache's highest
   // all_reduce: this rank's numbers. All ranks give equally many, and those at one index are
   // reduced to one.
-  std::vector<std::int64_t> values = {};
-  Reduction reduction = Reduction::sum;  // sum, min or max
+  Numbers values = Numbers();
+  Reduction reduction = Reduction::sum;
   // Quota for its keys until it ends; null: none.
   std::shared_ptr<LeaseQuotaShare> pins = {};
 };
 
-// The largest absolute value in an all_reduce: every JSON reader keeps it exact. The sum over at
-// most 2^8 ranks is below 2^61.
+// The largest absolute value of an integer in an all_reduce: every JSON reader keeps it exact. The
+// sum over at most 2^8 ranks is below 2^61.
 inline constexpr std::int64_t kMaxCollectiveValue = (std::int64_t{1} << 53) - 1;
 
 // The limits of groups.

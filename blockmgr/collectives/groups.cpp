@@ -10,6 +10,8 @@
 namespace cairn {
 namespace {
 
+constexpr std::string_view kPackingAllocator = "group_packing";
+
 Error unknown(std::string_view name) {
   return {ErrorCode::unknown_group, "there is no group " + std::string(name)};
 }
@@ -203,8 +205,14 @@ std::vector<NamedAllocator> Groups::allocators() const {
   if (const Collectives* nccl = loaded_nccl_) {
     for (NamedAllocator& one : nccl->allocators()) all.push_back(std::move(one));
   }
-  all.push_back({"group_packing", "host", packing_.statistics()});
+  all.push_back({std::string(kPackingAllocator), "host", packing_.statistics()});
   return all;
+}
+
+bool Groups::give_back_cached(std::string_view allocator) {
+  if (allocator != kPackingAllocator) return false;
+  packing_.trim();
+  return true;
 }
 
 GroupsStats Groups::stats() const {

@@ -63,6 +63,8 @@ class Groups {
 
   GroupsStats stats() const;
   std::vector<NamedAllocator> allocators() const;
+  // As BlockManager::give_back_cached().
+  bool give_back_cached(std::string_view allocator);
   const GroupOptions& options() const { return options_; }
 
  private:

@@ -108,6 +108,8 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
       number(parts.number),
       memory_id(parts.memory_id),
       block_bytes(cairn::block_bytes(parts.config.shape)),
+      has_shards(std::ranges::any_of(shapes_of(config),
+                                     [](const LayoutConfig& shape) { return shape.shards > 0; })),
       imported(std::move(parts.imported)),
       spaces(make_spaces(*services, parts)),
       slot_checksums(std::move(parts.slot_checksums)),
@@ -244,6 +246,7 @@ void CacheLock::leave() {
   // that wait for slots. An answer that was not given reports that itself when destroyed.
   const bool served = guarded("cache", [this] {
     state_.leases.release_step(*this);
+    state_.pins.settle(*this);
     if (std::exchange(goes_on_, false)) serve_again_ = true;
     if (!state_.store.settle_chains(kChainStep)) go_on();
     serve_all();
@@ -294,6 +297,7 @@ void CacheLock::expire_keys() {
 void CacheLock::shut() {
   state_.dropped = true;
   state_.leases.end_all(*this);
+  state_.pins.end_all(*this);
   const Error gone{ErrorCode::unknown_cache, "cache " + core_.config.name + " has been removed"};
   for (Tier tier : kTiers) state_.slots.cancel_all(*this, tier, gone);
   state_.transfers.cancel_all(*this);

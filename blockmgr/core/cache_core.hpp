@@ -10,8 +10,10 @@
 //
 //   store      which keys are present, in which slots; what is evicted next  (index/block_store)
 //   leases     which lease holds which blocks, and until when                (leases)
+//   pins       which blocks stay until when, because clients want it         (pins)
 //   sessions   which blocks a conversation has used                          (sessions)
 //   writes     what is written into uncommitted blocks                       (block_writes)
+//   partials   blocks that lack some of their parts                          (partial_blocks)
 //   slots      the queue of requests for slots                               (slot_queue)
 //   transfers  copies between tiers                                          (transfers)
 //   evict_to_remote  evicted blocks that a taker gets first                  (evict_to_remote)
@@ -35,6 +37,8 @@
 #include "blockmgr/core/cache_services.hpp"
 #include "blockmgr/core/evict_to_remote.hpp"
 #include "blockmgr/core/leases.hpp"
+#include "blockmgr/core/partial_blocks.hpp"
+#include "blockmgr/core/pins.hpp"
 #include "blockmgr/core/pressure_watch.hpp"
 #include "blockmgr/core/resizing.hpp"
 #include "blockmgr/core/scrub.hpp"
@@ -60,6 +64,7 @@ struct CacheCounts {
   std::uint64_t commits = 0;
   std::uint64_t duplicates = 0;
   std::array<std::uint64_t, kHintKinds> hints{};  // by ReuseHint::Kind
+  ActionCounts actions{};
   void count(const ReuseHint& hint) { ++hints[static_cast<std::size_t>(hint.kind)]; }
 };
 
@@ -72,11 +77,14 @@ struct CacheState {
 
   bool dropped = false;
   std::array<bool, kNumTiers> mapped{};  // other processes map the tier, or have mapped it
+  std::array<std::uint64_t, kNumTiers> size_changes{};  // since the cache was made or restored
   BlockStore store;
   std::uint64_t reading = 0;  // blocks pinned by read_prefix() and lend()
   Leases leases;
+  Pins pins;
   Sessions sessions;
   BlockWrites writes;
+  PartialBlocks partials;
   SlotQueue slots;
   StepBudget steps;
   Transfers transfers;
@@ -109,6 +117,7 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const std::uint32_t number;
   const std::uint64_t memory_id;                 // random: unique across caches and restarts
   const std::uint64_t block_bytes;               // of the largest block
+  const bool has_shards;                         // of any group's blocks
   const std::vector<MemoryQuotaShare> imported;  // of the tiers in engines' memory
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
   const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier

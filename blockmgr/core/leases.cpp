@@ -61,6 +61,7 @@ void Leases::release_last(CacheLock& locked, Releasing& lease, std::size_t count
   for (; count > 0; --count) {
     const SlotRef at = lease.held.back();
     locked->writes.erase_unless_busy(at);
+    if (!locked->partials.empty()) locked->partials.remove(at);
     // If another lease holds the block too, its user has not given a hint.
     if (lease.use_hint.next_use != NextUse::unknown && locked->store.record(at).leases == 1) {
       locked->store.hint(at, lease.use_hint);

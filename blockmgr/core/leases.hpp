@@ -83,6 +83,7 @@ class Leases {
   Result<SlotRef> uncommitted(CacheLock& locked, LeaseNumber lease,
                               const BlockHandle& handle) const;
 
+  bool is_releasing() const { return !releasing_.empty(); }
   std::size_t size() const { return table_.size(); }
   LeaseNumber numbers_end() const { return table_.end(); }
   std::uint64_t expirations() const { return expirations_; }

@@ -47,6 +47,13 @@ void PressureWatch::look(CacheLock& locked) {
         core->options().on_pressure({core->config.name, tier, from, to});
       });
     }
+    if (crossing && crossing->empty_cache) {
+      const CacheCore& core = locked.core();
+      locked.after(
+          [&scheduler = core.services->scheduler, device_id = core.config.tiers[i]->device_id] {
+            scheduler.empty_cache_later(device_id);
+          });
+    }
     if (crossing && crossing->shrink_to) shrink_to_[i] = crossing->shrink_to;
     if (!shrink_to_[i]) continue;
     const std::uint32_t used =

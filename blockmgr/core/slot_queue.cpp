@@ -61,6 +61,9 @@ Result<> SlotQueue::ask(CacheLock& locked, Tier tier, SlotRequest&& request) {
       units += locked->store.pool(tier).units_of(group);
     }
   }
+  if (!locked->partials.empty() && attainable(locked, tier) < units) {
+    locked->partials.give_way(locked, tier, units - attainable(locked, tier));
+  }
   if (attainable(locked, tier) < units) return no_capacity(tier, request.count);
   if (waiting.size() >= locked.core().options().max_waiting_allocations) {
     return Error{ErrorCode::queue_full, std::to_string(waiting.size()) +
@@ -173,6 +176,7 @@ std::uint64_t SlotQueue::reclaim(CacheLock& locked, Tier tier, Reclaim wanted) {
     const SlotPool& slots = locked->store.pool(tier);
     return std::uint64_t{slots.capacity()} - slots.free_count() - locked->store.leaving_units(tier);
   };
+  locked->pins.settle(locked);  // so that it finds no block whose pin looks for another copy
   const std::uint64_t before = staying();
   std::vector<SlotRef> leaving;
   std::vector<SlotRef> to_remote;

@@ -5,6 +5,7 @@
 
 #include "base/assert.hpp"
 #include "base/checked.hpp"
+#include "layouts/builder.hpp"
 
 namespace cairn {
 namespace {
@@ -54,10 +55,29 @@ std::vector<PagePopulator::Bytes> pages_besides(const BlockLayout& layout,
 
 TierSpace::TierSpace(BlockLayout layout, std::vector<LayoutConfig> shapes,
                      std::vector<PreparedMemory> prepared, PagePopulator* populator)
-    : shapes_(std::move(shapes)), populator_(populator) {
-  parts_.push_back({std::make_unique<BlockLayout>(std::move(layout)), std::move(prepared)});
+    : shapes_(std::move(shapes)),
+      populator_(populator),
+      parts_(one_part(std::move(layout), std::move(prepared))),
+      first_(parts_.front().layout.get()) {
   join_parts();
   populate(parts_.front(), {});
+}
+
+std::vector<TierSpace::Part> TierSpace::one_part(BlockLayout layout,
+                                                 std::vector<PreparedMemory> prepared) {
+  std::vector<Part> parts;
+  parts.push_back({std::make_unique<BlockLayout>(std::move(layout)), std::move(prepared)});
+  return parts;
+}
+
+std::optional<SharedFilePlace> TierSpace::next_place() const {
+  const Geometry& geometry = first_->geometry();
+  if (!in_one_file() || geometry.kind() != LayoutKind::fully_contiguous) return std::nullopt;
+  const Region& memory = first_->owned().front();
+  const auto begin = static_cast<std::uint64_t>(first_->regions().front().data() - memory.data());
+  const std::uint64_t end = begin + room() * geometry.block_stride_bytes();
+  if (memory.shared_fd() < 0 || end % kPageBytes != 0) return std::nullopt;
+  return SharedFilePlace{.fd = memory.shared_fd(), .offset_bytes = end};
 }
 
 void TierSpace::populate(Part& part, const std::vector<RegionView::Part>& besides) {
@@ -86,7 +106,9 @@ void TierSpace::publish(const BlockLayout& slots) {
   const BlockLayout* by_group = &slots;
   if (!shapes_.empty()) {
     auto layouts = std::make_unique<std::vector<BlockLayout>>();
-    for (const LayoutConfig& shape : shapes_) layouts->push_back(slots.with_shape(shape));
+    for (const LayoutConfig& shape : shapes_) {
+      layouts->push_back(LayoutBuilder().config(shape).in_slots_of(slots).build().value());
+    }
     kept_by_group_.push_back(std::move(layouts));
     by_group = kept_by_group_.back()->data();
   }
@@ -101,10 +123,11 @@ void TierSpace::join_parts() {
   publish(std::make_unique<const BlockLayout>(BlockLayout::joined(layouts)));
 }
 
-void TierSpace::add(BlockLayout more, std::vector<PreparedMemory> prepared) {
+void TierSpace::add(BlockLayout more, std::vector<PreparedMemory> prepared, bool follows) {
   CAIRN_ASSERT(may_have_more_parts(), "a tier would have parts without a bound");
   Part part{std::make_unique<BlockLayout>(std::move(more)), std::move(prepared)};
   populate(part, {});
+  in_one_file_.store(in_one_file() && follows, std::memory_order_release);
   {
     MutexLock lock(reading_pages_);
     parts_.push_back(std::move(part));
@@ -133,6 +156,7 @@ Result<> TierSpace::keep_below(std::uint32_t slots) {
       going.assign(std::make_move_iterator(first_going), std::make_move_iterator(parts_.end()));
       parts_.resize(used);
     }
+    if (in_one_part()) in_one_file_.store(true, std::memory_order_release);
     join_parts();
   }
   BlockLayout& last = *parts_.back().layout;

@@ -44,6 +44,14 @@ class TierSpace {
   // The number of slots that fit.
   std::uint32_t room() const { return static_cast<std::uint32_t>(slots().config().num_blocks); }
   bool in_one_part() const { return parts_.size() == 1; }
+  // The part that was there from the start. Thread-safe.
+  const BlockLayout& first_part() const { return *first_; }
+  // Whether all parts follow each other in the file of the first, so that another process maps them
+  // in one piece. Thread-safe.
+  bool in_one_file() const { return in_one_file_.load(std::memory_order_acquire); }
+  // Where memory for more slots has to begin for that. nullopt: it would have to begin within a
+  // page, or the layout has several regions, or the memory no file.
+  std::optional<SharedFilePlace> next_place() const;
   // Layouts kept for jobs that began with them.
   std::size_t kept() const { return std::max(kept_.size(), kept_by_group_.size()); }
   bool may_have_more_parts() const { return parts_.size() < kMaxParts; }
@@ -51,8 +59,8 @@ class TierSpace {
   // keep_below() restarts the count of the last part. Thread-safe.
   std::optional<std::uint64_t> populated_bytes() const;
 
-  // Adds room for as many slots as `more` has.
-  void add(BlockLayout more, std::vector<PreparedMemory> prepared);
+  // Adds room for as many slots as `more` has. `follows`: it begins at next_place().
+  void add(BlockLayout more, std::vector<PreparedMemory> prepared, bool follows);
   // The same files with a new length.
   void set_files(BlockLayout layout);
   // Returns to the system what only slots from this one on use, or allocates it again. Memory that
@@ -66,6 +74,7 @@ class TierSpace {
     std::vector<PreparedMemory> prepared;             // of its memory: ends before it
     std::unique_ptr<PagePopulator::Task> pages = {};  // likewise
   };
+  static std::vector<Part> one_part(BlockLayout layout, std::vector<PreparedMemory> prepared);
   void populate(Part& part, const std::vector<RegionView::Part>& besides);
   void publish(std::unique_ptr<const BlockLayout> slots);
   void publish(const BlockLayout& slots);
@@ -74,6 +83,8 @@ class TierSpace {
   const std::vector<LayoutConfig> shapes_;
   PagePopulator* const populator_;
   std::vector<Part> parts_;
+  const BlockLayout* const first_;
+  std::atomic<bool> in_one_file_ = true;
   mutable Mutex reading_pages_;  // for changes of parts_, which populated_bytes() reads
   std::vector<std::unique_ptr<const BlockLayout>> kept_;
   std::vector<std::unique_ptr<const std::vector<BlockLayout>>> kept_by_group_;

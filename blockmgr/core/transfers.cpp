@@ -15,6 +15,8 @@ constexpr std::uint32_t kJobsAtOnce = 2;
 // Blocks whose headers are made, or whose copies are added, under one hold of the lock: up to 1.5
 // us each if nothing of a block is in the processor's caches.
 constexpr std::size_t kStepItems = 8;
+// Blocks of batches looked at under one hold of the lock: some 10 ns each, and 100 for one listed.
+constexpr std::size_t kLookedAtAtOnce = 256;
 
 }  // namespace
 
@@ -29,6 +31,45 @@ bool accuses_source(Tier source, ErrorCode code) {
   return source == Tier::device && code == ErrorCode::device_error;
 }
 
+void Transfers::begin(CacheLock& locked, const Batch& batch) {
+  batch->number = ++last_batch_;
+  batch->began = locked.now();
+  moving_.emplace(batch->number, batch);
+}
+
+// A cursor holds the number of a batch and of a block in it, which do not change.
+PendingList Transfers::pending(CacheLock& locked, const PendingRequest& request) const {
+  constexpr int kItemBits = 30;
+  static_assert(kMaxSlots <= 1u << kItemBits, "a batch has at most as many blocks as a tier");
+  PendingList result;
+  const auto age_ms = [&](const TransferBatch& batch) {
+    const auto age = locked.now() - batch.began;
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
+  };
+  const std::uint64_t first = request.cursor >> kItemBits;
+  std::uint64_t item = request.cursor & ((std::uint64_t{1} << kItemBits) - 1);
+  std::size_t looked_at = 0;
+  for (auto at = moving_.lower_bound(first); at != moving_.end(); ++at, item = 0) {
+    const TransferBatch& batch = *at->second;
+    if (batch.number != first) item = 0;
+    for (; item < batch.items.size(); ++item) {
+      const SlotRecord& source = locked->store.record(batch.items[item].source);
+      const bool is_listed = !batch.items[item].ended && !source.gone;
+      if (looked_at++ == kLookedAtAtOnce || (is_listed && result.blocks.size() == request.limit)) {
+        result.next_cursor = batch.number << kItemBits | item;
+        return result;
+      }
+      if (!is_listed) continue;
+      result.blocks.push_back({.key = locked->store.key(source.owner),
+                               .from = batch.items[item].source.tier(),
+                               .to = batch.to,
+                               .age_ms = age_ms(batch)});
+    }
+  }
+  return result;
+}
+
 void Transfers::start(CacheLock& locked, const Batch& batch,
                       std::span<const SlotRef> destinations) {
   batch->request = 0;
@@ -40,11 +81,34 @@ void Transfers::start(CacheLock& locked, const Batch& batch,
   submit_next(locked, batch);
 }
 
+namespace {
+
+Urgency who_waits_for(const TransferBatch& batch) {
+  switch (batch.purpose) {
+    case TransferBatch::Purpose::transfer:
+      return batch.is_prefetch && !batch.is_waited_for ? Urgency::prefetch : Urgency::client;
+    case TransferBatch::Purpose::offload: {
+      const bool makes_room =
+          batch.reason == EvictionReason::capacity || batch.reason == EvictionReason::request;
+      return makes_room ? Urgency::allocation : Urgency::background;
+    }
+    case TransferBatch::Purpose::write_through:
+      return Urgency::background;
+  }
+  invariant_broken("Purpose", "a value outside the enumeration");
+}
+
+Raise raise_of(const TransferBatch& batch) {
+  return {.priority = batch.urgency(), .urgency = who_waits_for(batch)};
+}
+
+}  // namespace
+
 void Transfers::submit_next(CacheLock& locked, const Batch& batch) {
   const std::size_t most = std::max<std::size_t>(1, kJobBytes / locked.core().block_bytes);
   if (batch->cancelled) return;  // the rest is being given up
   while (batch->jobs < kJobsAtOnce && batch->next < batch->items.size()) {
-    Items items{.first = batch->next, .count = 1, .priority = batch->urgency()};
+    Items items{.first = batch->next, .count = 1, .urgency = raise_of(*batch)};
     const SlotRef first = batch->items[items.first].source;
     items.kv_group = locked->store.kv_group(first);
     const auto goes_along = [&](SlotRef source) {
@@ -61,25 +125,6 @@ void Transfers::submit_next(CacheLock& locked, const Batch& batch) {
     });
   }
 }
-
-namespace {
-
-Urgency who_waits_for(const TransferBatch& batch) {
-  switch (batch.purpose) {
-    case TransferBatch::Purpose::transfer:
-      return Urgency::client;
-    case TransferBatch::Purpose::offload: {
-      const bool makes_room =
-          batch.reason == EvictionReason::capacity || batch.reason == EvictionReason::request;
-      return makes_room ? Urgency::allocation : Urgency::background;
-    }
-    case TransferBatch::Purpose::write_through:
-      return Urgency::background;
-  }
-  invariant_broken("Purpose", "a value outside the enumeration");
-}
-
-}  // namespace
 
 std::vector<SlotHeader> Transfers::headers_of(CacheCore& core,
                                               std::span<const TransferBatch::Item> items) {
@@ -102,8 +147,8 @@ void Transfers::submit_items(CacheCore& core, const Batch& batch, Items items) {
   }
   job.source = &core.layout(from, items.kv_group);
   job.destination = &core.layout(batch->to, items.kv_group);
-  job.urgency = who_waits_for(*batch);
-  job.priority = items.priority;
+  job.urgency = items.urgency.urgency;
+  job.priority = items.urgency.priority;
   job.source_goes = batch->purpose == TransferBatch::Purpose::offload || batch->drop_source;
   for (std::size_t i = items.first; i < items.first + items.count; ++i) {
     const TransferBatch::Item& item = batch->items[i];
@@ -124,8 +169,9 @@ void Transfers::submit_items(CacheCore& core, const Batch& batch, Items items) {
         TransferScheduler& scheduler = core.services->scheduler;
         if (batch->cancelled) {
           locked.after([&scheduler, id] { scheduler.cancel(id); });
-        } else if (const std::int32_t urgency = batch->urgency(); urgency > items.priority) {
-          locked.after([&scheduler, id, urgency] { scheduler.raise(id, urgency); });
+        } else if (const Raise now = raise_of(*batch);
+                   now.priority > items.urgency.priority || now.urgency < items.urgency.urgency) {
+          locked.after([&scheduler, id, now] { scheduler.raise(id, now); });
         }
       });
 }
@@ -207,11 +253,14 @@ bool Transfers::arrived(CacheLock& locked, TransferBatch& batch, std::size_t ind
     locked->store.copy_history(item.source, item.destination);
     locked->store.add_copy(key, item.destination);
     hold_for_lease(locked, batch, item.destination);
+    if (batch.is_prefetch && !is_requested({batch.keys[index], batch.to})) {
+      locked->store.set_prefetched(item.destination);
+    }
   }
   locked->store.unpin(item.destination);
 
   if (batch.purpose == TransferBatch::Purpose::offload) {
-    const bool wanted_again = source.pins > 1;
+    const bool wanted_again = source.pins > 1 || source.is_protected;
     if (vanished || wanted_again) {
       locked->store.end_leaving(item.source);
     } else {
@@ -252,6 +301,9 @@ void Transfers::not_arrived(CacheLock& locked, TransferBatch& batch, std::size_t
   const TransferOutcome outcome = error ? TransferOutcome::failed : TransferOutcome::cancelled;
   ++route.blocks[static_cast<std::size_t>(outcome)];
   ++(error ? batch.failed : batch.skipped);
+  if (error == nullptr && batch.is_prefetch && !is_requested({batch.keys[index], batch.to})) {
+    locked->store.count_prefetched(PrefetchResult::late, 1);
+  }
 
   if (error && batch.to == Tier::disk && error->code == ErrorCode::no_capacity) ++disk_full_;
   locked->store.unpin(item.destination);
@@ -271,8 +323,9 @@ void Transfers::not_arrived(CacheLock& locked, TransferBatch& batch, std::size_t
 
 void Transfers::finish(CacheLock& locked, const Batch& batch) {
   if (std::exchange(batch->over, true)) return;
-  background_.erase(batch->number);
+  moving_.erase(batch->number);
   let_kept_go(locked, *batch);
+  prefetching_[index_of(batch->to)] -= batch->prefetching_units;
   batch->pins.give_back_all();
   if (batch->ended) batch->ended(locked, *batch);
   if (!batch->transfer) return;

@@ -42,6 +42,7 @@ class Transfers {
   // would be cut off and no client asked for the eviction. Releases its pin in any case. Returns
   // true if it was dropped.
   bool let_go(CacheLock& locked, SlotRef victim, EvictionReason reason);
+  // One step of a list: looks at some blocks, so a list may end with a cursor before its limit.
   PendingList pending(CacheLock& locked, const PendingRequest& request) const;
 
   // --- transfers for clients (transfers_fetch.cpp)
@@ -88,19 +89,22 @@ class Transfers {
   };
   const Route& route(Tier from, Tier to) const { return routes_[index_of(from)][index_of(to)]; }
   const DiskAdmissionStats& disk_admission() const { return disk_admission_; }
+  // Units that prefetches under way bring to the tier.
+  std::uint64_t prefetching(Tier to) const { return prefetching_[index_of(to)]; }
   std::uint64_t disk_full() const { return disk_full_; }  // not written: disk full
 
  private:
   struct Items {
     std::size_t first = 0;
     std::size_t count = 0;
-    std::int32_t priority = 0;
+    Raise urgency = {};
     KvGroupNumber kv_group = 0;  // of all its blocks
   };
   // transfers.cpp
   Route& route_of(const TransferBatch& batch, Tier from) {
     return routes_[index_of(from)][index_of(batch.to)];
   }
+  void begin(CacheLock& locked, const Batch& batch);  // it waits for slots from now on
   void start(CacheLock& locked, const Batch& batch, std::span<const SlotRef> destinations);
   void submit_next(CacheLock& locked, const Batch& batch);
   static std::vector<SlotHeader> headers_of(CacheCore& core,
@@ -112,9 +116,10 @@ class Transfers {
   void not_arrived(CacheLock& locked, TransferBatch& batch, std::size_t index, const Error* error);
   void cancel_batch(CacheLock& locked, const Batch& batch);
   void finish(CacheLock& locked, const Batch& batch);
+  // Whether a request waits for the key that a prefetch brings.
+  bool is_requested(const SingleFlight::Place& place);
   void drop_unless_leased(CacheLock& locked, SlotRef at);
   // transfers_down.cpp
-  void begin_in_background(CacheLock& locked, const Batch& batch);
   bool admit(CacheLock& locked, SlotRef at);  // whether it may go to disk; counts the answer
   void let_source_go(CacheLock& locked, const TransferBatch& batch, SlotRef source);
   std::size_t within_budget(CacheLock& locked, std::size_t blocks);
@@ -134,12 +139,12 @@ class Transfers {
   std::array<std::uint32_t, kNumTiers> written_through_{};  // by source
   std::unordered_map<TransferId, Batch> transfers_;
   SingleFlight flights_;
-  // Offloads and write-through in progress, oldest first.
-  std::map<std::uint64_t, Batch> background_;
-  std::uint64_t last_background_ = 0;
+  std::map<std::uint64_t, Batch> moving_;  // that have begun, oldest first
+  std::uint64_t last_batch_ = 0;
   std::array<std::array<Route, kNumTiers>, kNumTiers> routes_;  // [from][to]
   DiskAdmissionStats disk_admission_;
   std::uint64_t disk_full_ = 0;
+  std::array<std::uint64_t, kNumTiers> prefetching_{};
 };
 
 }  // namespace cairn

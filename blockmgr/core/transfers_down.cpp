@@ -49,7 +49,7 @@ void Transfers::offload(CacheLock& locked, std::vector<SlotRef> victims, Evictio
     batch->items.push_back({.source = victims[i], .destination = victims[i]});
   }
   if (batch->items.empty()) return finish(locked, batch);
-  begin_in_background(locked, batch);
+  begin(locked, batch);
 
   const bool is_reversed = !kv_groups.empty();
   SlotRequest request{.count = static_cast<std::uint32_t>(room),
@@ -76,40 +76,6 @@ void Transfers::offload(CacheLock& locked, std::vector<SlotRef> victims, Evictio
   batch->asking = false;
 }
 
-void Transfers::begin_in_background(CacheLock& locked, const Batch& batch) {
-  batch->number = ++last_background_;
-  batch->began = locked.now();
-  background_.emplace(batch->number, batch);
-}
-
-// A cursor holds the number of a transfer and of a block in it, which do not change.
-PendingList Transfers::pending(CacheLock& locked, const PendingRequest& request) const {
-  // A transfer has at most as many blocks as a request may name or ask for.
-  constexpr int kItemBits = 24;
-  PendingList result;
-  std::uint64_t item = request.cursor & ((std::uint64_t{1} << kItemBits) - 1);
-  for (auto at = background_.lower_bound(request.cursor >> kItemBits); at != background_.end();
-       ++at) {
-    const TransferBatch& batch = *at->second;
-    if (batch.number != request.cursor >> kItemBits) item = 0;
-    for (; item < batch.items.size(); ++item) {
-      const SlotRecord& source = locked->store.record(batch.items[item].source);
-      if (batch.items[item].ended || source.gone) continue;
-      if (result.blocks.size() == request.limit) {
-        result.next_cursor = batch.number << kItemBits | item;
-        return result;
-      }
-      const auto age =
-          std::chrono::duration_cast<std::chrono::milliseconds>(locked.now() - batch.began);
-      result.blocks.push_back({.key = locked->store.key(source.owner),
-                               .from = batch.items[item].source.tier(),
-                               .to = batch.to,
-                               .age_ms = static_cast<std::uint64_t>(age.count())});
-    }
-  }
-  return result;
-}
-
 bool Transfers::admit(CacheLock& locked, SlotRef at) {
   const DiskOptions& disk = locked.core().options().disk;
   if (disk.admission == DiskAdmission::second_use && !locked->store.record(at).used_again) {
@@ -127,7 +93,7 @@ bool Transfers::admit(CacheLock& locked, SlotRef at) {
 // If a client asked for the eviction, a block that stays is reported, and is not an error.
 bool Transfers::let_go(CacheLock& locked, SlotRef victim, EvictionReason reason) {
   const SlotRecord& slot = locked->store.record(victim);
-  const bool held = slot.pins > 1;
+  const bool held = slot.pins > 1 || slot.is_protected;
   const bool needed =
       !slot.gone && reason != EvictionReason::request && locked->store.holds_a_chain(victim);
   const bool leaves = !slot.gone && !held && !needed;
@@ -184,7 +150,7 @@ void Transfers::write_through(CacheLock& locked, std::span<const SlotRef> commit
       written_through_[index_of(committed[i].tier())] += locked->store.units_in(committed[i]);
       batch->items.push_back({.source = committed[i], .destination = committed[i]});
     }
-    begin_in_background(locked, batch);
+    begin(locked, batch);
     if (!kv_groups.empty()) kv_groups.resize(room);
     SlotRequest request{.count = static_cast<std::uint32_t>(room),
                         .kv_groups = std::move(kv_groups),

@@ -11,18 +11,30 @@ namespace {
 // Keys given up, or pins released, under one hold of the lock: up to 500 ns each.
 constexpr std::size_t kLetGoAtOnce = 24;
 
+bool any_request(const SingleFlight::Expected& expected) {
+  return std::ranges::any_of(expected.followers, [](const SingleFlight::Follower& follower) {
+    return !follower.batch->is_prefetch;
+  });
+}
+
 // Raises the leader's jobs to the follower's urgency until this key has arrived.
 void follow(CacheLock& locked, SingleFlight::Expected& expected, SingleFlight::Follower follower) {
   TransferBatch& leader = *expected.leader;
-  const std::int32_t before = leader.urgency();
+  const Raise before{.priority = leader.urgency()};
+  const bool is_request = !follower.batch->is_prefetch;
+  if (leader.is_prefetch && is_request && !any_request(expected)) {
+    locked->store.count_prefetched(PrefetchResult::late, 1);
+  }
+  const bool hurries = is_request && leader.is_prefetch && !leader.is_waited_for;
+  if (hurries) leader.is_waited_for = true;
   ++leader.followed[follower.batch->priority];
   expected.followers.push_back(std::move(follower));
-  const std::int32_t urgency = leader.urgency();
-  if (urgency == before) return;
+  const Raise now{.priority = leader.urgency(),
+                  .urgency = hurries ? Urgency::client : Urgency::background};
+  if (now.priority == before.priority && !hurries) return;
   for (const auto& [first, id] : leader.ids) {
-    locked.after([services = locked.core().services, id = id, urgency] {
-      services->scheduler.raise(id, urgency);
-    });
+    locked.after(
+        [services = locked.core().services, id = id, now] { services->scheduler.raise(id, now); });
   }
 }
 
@@ -94,6 +106,11 @@ void Transfers::add_key(CacheLock& locked, const Batch& batch, EntryNumber entry
   }
 }
 
+bool Transfers::is_requested(const SingleFlight::Place& place) {
+  const SingleFlight::Expected* const expected = flights_.find(place);
+  return expected != nullptr && any_request(*expected);
+}
+
 void Transfers::use(CacheLock& locked, SlotRef pinned_in_place) {
   locked->store.pin(pinned_in_place);
   locked->store.unpin_in_place(pinned_in_place);
@@ -104,6 +121,12 @@ void Transfers::launch(CacheLock& locked, const Batch& batch, std::uint64_t alre
   locked.services().transfers.add(*batch->transfer,
                                   TransferTable::Arrived{.blocks = already_there});
   transfers_.emplace(*batch->transfer, batch);
+  if (batch->is_prefetch) {
+    for (const TransferBatch::Item& item : batch->items) {
+      batch->prefetching_units += locked->store.units_in(item.source);
+    }
+    prefetching_[index_of(batch->to)] += batch->prefetching_units;
+  }
   if (!batch->items.empty()) return ask_for_slots(locked, batch);
   if (batch->ended_all()) finish(locked, batch);
 }
@@ -147,8 +170,10 @@ void Transfers::ask_for_slots(CacheLock& locked, const Batch& batch) {
     for (const BlockKey& key : batch->keys) request.kv_groups.push_back(key.kv_group());
   }
   batch->request = request.id;
+  begin(locked, batch);
   request.granted = [this, batch](CacheLock& inner, Result<std::span<const SlotRef>> slots) {
     if (slots) return start(inner, batch, *slots);
+    moving_.erase(batch->number);  // its sources are unpinned from now on
     batch->request = 0;
     batch->next = batch->items.size();
     batch->open = true;
@@ -174,6 +199,9 @@ void Transfers::refused(CacheLock& locked, const Batch& batch, const Error& why)
   for (std::size_t i = 0; i < batch->keys.size(); ++i) {
     if (i > 0 && i % kLetGoAtOnce == 0) locked.yield();
     ++(cancelled ? batch->skipped : batch->failed);
+    if (cancelled && batch->is_prefetch && !is_requested({batch->keys[i], batch->to})) {
+      locked->store.count_prefetched(PrefetchResult::late, 1);
+    }
     if (!cancelled && batch->transfer) {
       locked.services().transfers.add(*batch->transfer,
                                       TransferStatus::Failure{batch->keys[i], why});

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <vector>
 
 #include "base/result.hpp"
+#include "blockmgr/disk/side_file.hpp"
 
 namespace cairn {
 
@@ -17,16 +17,11 @@ namespace cairn {
 // 53 classes of 40 ages take 17 KB.
 inline constexpr std::size_t kMaxLearntBytes = std::size_t{256} << 10U;
 
-struct LearntFile {
-  std::filesystem::path slot_file;
-  std::uint64_t file_id = 0;  // of the slot file; a file with another id is refused
-};
-
 // Replaces the file durably; removes it if `learnt` is empty. REQUIRES: at most kMaxLearntBytes.
-Result<> write_learnt(const LearntFile& file, std::span<const std::byte> learnt);
+Result<> write_learnt(const SideFile& file, std::span<const std::byte> learnt);
 // Errors: not_found; checksum_mismatch if the file is damaged, too large, or of another version or
 // slot file; io_error.
-Result<std::vector<std::byte>> read_learnt(const LearntFile& file);
+Result<std::vector<std::byte>> read_learnt(const SideFile& file);
 void remove_learnt(const std::filesystem::path& slot_file);
 
 }  // namespace cairn

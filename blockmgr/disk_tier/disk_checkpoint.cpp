@@ -2,6 +2,7 @@
 
 #include "blockmgr/core/cache_core.hpp"
 #include "blockmgr/disk/learnt_file.hpp"
+#include "blockmgr/disk_tier/kept_pins.hpp"
 #include "transport/io/slot_file.hpp"
 
 namespace cairn {
@@ -21,6 +22,14 @@ void keep_learnt(CacheCore& core) {
   const auto kept = write_learnt({core.disk_files.front(), core.slot_checksums->file_id()}, learnt);
   if (kept) return;
   core.services->log.warning("could not write what the order of eviction has learned",
+                             {{"cache", core.config.name}, {"detail", kept.error().detail}});
+}
+
+// The same for pins.
+void keep_pins_or_say(CacheCore& core) {
+  const auto kept = keep_pins(core);
+  if (kept) return;
+  core.services->log.warning("could not write the pins of a cache",
                              {{"cache", core.config.name}, {"detail", kept.error().detail}});
 }
 
@@ -75,6 +84,7 @@ Result<> checkpoint(CacheCore& core) {
       CAIRN_TRY(journal->write(entries));
     }
     keep_learnt(core);
+    keep_pins_or_say(core);
     core.options().failpoint("checkpoint.written");
     // After a power cut, every block in the checkpoint must be on disk. So flush the blocks first.
     CAIRN_TRY(flush_slot_file(core.services->scheduler.disk(), core.slots(Tier::disk)));

@@ -6,8 +6,10 @@
 
 #include "blockmgr/disk/disk_place.hpp"
 #include "blockmgr/disk/learnt_file.hpp"
+#include "blockmgr/disk/pins_file.hpp"
 #include "blockmgr/disk_tier/disk_checkpoint.hpp"
 #include "blockmgr/disk_tier/disk_recovery.hpp"
+#include "blockmgr/disk_tier/kept_pins.hpp"
 #include "blockmgr/index/config_check.hpp"
 #include "transport/io/slot_file_label.hpp"
 
@@ -159,6 +161,7 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
                              {"mended", recovery->mended},
                              {"stale", recovery->stale}});
     take_learnt(core);
+    take_pins(core);
   }
   CAIRN_TRY(core.journal->begin());
   if (const std::string& why = core.journal->why_no_log(); !why.empty()) {
@@ -190,6 +193,7 @@ void remove_disk_tier(const std::vector<std::filesystem::path>& files) {
   if (files.empty()) return;
   SlotJournal::remove(files.front());
   remove_learnt(files.front());
+  remove_pins(files.front());
   std::error_code ignored;
   for (const auto& file : files) std::filesystem::remove(file, ignored);
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "blockmgr/cache/block_pieces.hpp"
+
 namespace cairn {
 
 EngineCopy::EngineCopy(const EngineCopyRequest& request, EngineMemoryCounters::Direction& counts,
@@ -12,6 +14,7 @@ EngineCopy::EngineCopy(const EngineCopyRequest& request, EngineMemoryCounters::D
       memory_(request.memory),
       keys_(request.keys),
       blocks_(request.blocks),
+      part_(request.shard),
       counters_(std::move(counters)),
       counts_(counts) {}
 
@@ -20,10 +23,13 @@ EngineCopy::~EngineCopy() = default;
 Result<> EngineCopy::check() const {
   CAIRN_TRY(core_->check_count(keys_.size()));
   const EngineMemoryConfig& memory = memory_->config();
-  if (!same_shape(core_->shape(kv_group()), memory.shape)) {
-    return Error{ErrorCode::impossible, "the blocks of agent " + memory.name +
-                                            " have another shape than those of cache " +
-                                            core_->config.name};
+  LayoutConfig shape = core_->shape(kv_group());
+  CAIRN_TRY(check_part(shape, part_));
+  shape.outer_dim = outers_of(shape, part_).count;
+  if (!same_shape(shape, memory.shape)) {
+    return Error{ErrorCode::impossible,
+                 "the blocks of agent " + memory.name + " have another shape than those of cache " +
+                     core_->config.name + (part_.is_whole() ? "" : " in that many shards")};
   }
   if (blocks_.size() != keys_.size()) {
     return Error{ErrorCode::wrong_length, "blocks has " + std::to_string(blocks_.size()) +
@@ -42,6 +48,14 @@ Result<> EngineCopy::check() const {
                  "blocks names block " + std::to_string(*twice) + " twice"};
   }
   return {};
+}
+
+const BlockLayout& EngineCopy::blocks_in(Tier tier) {
+  const BlockLayout& whole = core_->layout(tier, kv_group());
+  if (part_.is_whole()) return whole;
+  const auto at = part_layouts_.find(tier);
+  if (at != part_layouts_.end()) return at->second;
+  return part_layouts_.emplace(tier, whole.outers(outers_of(whole.config(), part_))).first->second;
 }
 
 Result<> EngineCopy::take_on(const std::shared_ptr<EngineCopy>& self) {
@@ -92,7 +106,7 @@ void EngineCopy::finish(End end) {
     parts_.clear();
   }
   use_.end();
-  const std::uint64_t bytes = end.copied_blocks * block_bytes(core_->shape(kv_group()));
+  const std::uint64_t bytes = end.copied_blocks * part_bytes(core_->shape(kv_group()), part_);
   counts_.done_blocks += end.done_blocks;
   counts_.failed_blocks += end.failures.size();
   counts_.bytes += bytes;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,6 +19,8 @@ struct EngineCopyRequest {
   std::vector<BlockKey> keys = {};
   std::vector<std::uint32_t> blocks = {};  // the agent's block numbers, one per key
   std::shared_ptr<LeaseQuota> pins = {};   // counts the blocks as pinned meanwhile; null: none
+  // The agent's blocks are this part of the cache's blocks.
+  std::optional<ShardSelector> shard = {};
 };
 struct EngineStoreRequest : EngineCopyRequest {
   std::vector<std::optional<BlockKey>> parents = {};  // one per key
@@ -27,9 +30,9 @@ struct EngineStoreRequest : EngineCopyRequest {
 };
 
 // Copies the keys' blocks to the agent, from whichever tier they are in. All are pinned until the
-// end. Errors: unknown_key if the cache lacks one; impossible for another shape; out_of_range for a
-// block that the agent does not have; state_conflict for a block named twice; unknown_agent;
-// queue_full; lease_quota.
+// end. Errors: unknown_key if the cache lacks one; impossible for another shape, or for a shard
+// that the cache's blocks do not have; out_of_range for a block that the agent does not have;
+// state_conflict for a block named twice; unknown_agent; queue_full; lease_quota.
 Result<TransferId> load_to_engine(EngineCopyRequest request,
                                   std::shared_ptr<EngineMemoryCounters> counters);
 // Copies the agent's blocks into slots, and commits them under their keys once all bytes have
@@ -78,8 +81,14 @@ class EngineCopy {
   const std::shared_ptr<EngineMemory> memory_;
   const std::vector<BlockKey> keys_;
   const std::vector<std::uint32_t> blocks_;
+  const BlockPart part_;
+  // The cache's blocks in a tier, or the shard of them. REQUIRES: check(); for a shard, a tier in
+  // memory.
+  const BlockLayout& blocks_in(Tier tier);
 
  private:
+  std::map<Tier, BlockLayout> part_layouts_;
+
   const std::shared_ptr<EngineMemoryCounters> counters_;
   EngineMemoryCounters::Direction& counts_;
   EngineMemory::Use use_;

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "blockmgr/cache/block_pieces.hpp"
 #include "blockmgr/cache/outgoing.hpp"
 #include "blockmgr/engine_memory/engine_copy.hpp"
 
@@ -81,7 +82,13 @@ void EngineLoad::copy(const std::shared_ptr<EngineLoad>& self) {
     {
       MutexLock lock(parts_mutex_);
       const std::vector<std::size_t>& items = parts_[part].items;
-      request.source = &core_->layout(sources[items.front()].tier(), kv_group());
+      const Tier tier = sources[items.front()].tier();
+      if (tier == Tier::disk && !part_.is_whole()) {
+        request.source = &core_->layout(tier, kv_group());
+        request.source_outers = outers_of(request.source->config(), part_);
+      } else {
+        request.source = &blocks_in(tier);
+      }
       for (const std::size_t i : items) {
         request.pairs.push_back({sources[i].slot(), blocks_[i]});
       }

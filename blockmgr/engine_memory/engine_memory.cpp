@@ -36,12 +36,6 @@ bool is_one_file(const EngineMemoryConfig::Part& a, const EngineMemoryConfig::Pa
          a.memory.handle == b.memory.handle && a.descriptor == b.descriptor;
 }
 
-std::string uuid_of(const DeviceRuntime& runtime, int device_id) {
-  const auto devices = runtime.devices();
-  const auto found = std::ranges::find(devices, device_id, &DeviceInfo::id);
-  return found == devices.end() ? std::string() : found->uuid;
-}
-
 std::uint64_t inode_of(int fd) {
   struct stat file {};
   return fd >= 0 && ::fstat(fd, &file) == 0 ? file.st_ino : 0;

@@ -15,8 +15,10 @@ class EngineStore final : public EngineCopy {
               std::shared_ptr<EngineMemoryCounters> counters)
       : EngineCopy(request, counts, std::move(counters)),
         tier_(request.tier.value_or(request.cache->highest_tier())),
-        ingest_(request.cache,
-                {.holder = request.holder, .quota = request.quota, .pins = request.pins}) {
+        ingest_(request.cache, {.holder = request.holder,
+                                .quota = request.quota,
+                                .pins = request.pins,
+                                .shard = request.shard}) {
     ingest_.reserve(keys_.size());
     for (std::size_t i = 0; i < keys_.size(); ++i) {
       ingest_.add({.handle = {}, .key = keys_[i], .parent = request.parents[i]});
@@ -44,6 +46,10 @@ Result<TransferId> EngineStore::start(EngineStoreRequest request,
   auto store = std::make_shared<EngineStore>(request, counts.stores, std::move(counters));
   CAIRN_TRY(store->check());
   CAIRN_TRY(store->core_->check_tier(store->tier_));
+  if (request.shard && store->tier_ == Tier::disk) {
+    return Error{ErrorCode::impossible,
+                 "tier is disk, which takes whole blocks from an agent, no shards of them"};
+  }
   CAIRN_TRY(store->take_on(store));
   CAIRN_TRY(store->check_names());
   CAIRN_TRY(store->ingest_.hold_present());
@@ -64,21 +70,19 @@ Result<> EngineStore::check_names() const {
 }
 
 void EngineStore::allocate(const std::shared_ptr<EngineStore>& self) {
-  const bool all_there = std::ranges::all_of(ingest_.items(), [](const Ingest::Item& item) {
-    return item.state == Ingest::State::present;
-  });
+  const bool all_there = std::ranges::all_of(
+      ingest_.items(), [](const Ingest::Item& item) { return Ingest::is_there(item.state); });
   if (all_there) return ended();
   ingest_.allocate({.tier = tier_, .room = Ingest::Room::some, .filled = Ingest::Filled::by_copies},
                    [self](const Result<>& granted) {
-                     if (!granted) return self->ended();
+                     if (!granted || self->ingest_.granted().empty()) return self->ended();
                      self->copy(self);
                    });
 }
 
 void EngineStore::copy(const std::shared_ptr<EngineStore>& self) {
-  LayerCopy::Request request{.core = core_,
-                             .source = &memory_->layout(),
-                             .destination = &core_->layout(tier_, kv_group())};
+  LayerCopy::Request request{
+      .core = core_, .source = &memory_->layout(), .destination = &blocks_in(tier_)};
   for (const std::size_t i : ingest_.granted()) {
     request.pairs.push_back({blocks_[i], ingest_.items()[i].slot().slot()});
   }
@@ -109,7 +113,7 @@ void EngineStore::ended() {
     if (item.error) {
       end.failures.push_back({item.block.key, *item.error});
       --end.done_blocks;
-    } else if (item.state == Ingest::State::committed) {
+    } else if (item.state == Ingest::State::committed || item.state == Ingest::State::pending) {
       ++end.copied_blocks;
     }
   }

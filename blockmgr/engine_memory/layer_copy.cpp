@@ -102,6 +102,7 @@ void LayerCopy::submit(std::size_t number) {
     job.destination = step.destination ? &*step.destination : request_.destination;
   }
   job.pairs = request_.pairs;
+  job.source_outers = request_.source_outers;
   job.urgency = request_.urgency;
   job.through_staging = true;
   request_.core->submit(

@@ -27,6 +27,7 @@ class LayerCopy : public std::enable_shared_from_this<LayerCopy> {
     const BlockLayout* source = nullptr;   // both must live until `ended` has run
     const BlockLayout* destination = nullptr;
     std::vector<BlockPair> pairs = {};
+    std::optional<Geometry::Outers> source_outers = {};  // see TransferJob
     Urgency urgency = Urgency::client;
     // Called before each step; an error ends all pairs with it.
     std::function<Result<>()> may_go_on = {};

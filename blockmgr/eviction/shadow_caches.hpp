@@ -45,6 +45,10 @@ class ShadowCaches {
   std::optional<std::uint32_t> unknown_blocks() const { return unknown_blocks_; }
   // True: that cache evicts the least recently used block, and the order goes on learning.
   void follow_lru(std::size_t size, bool follows_lru) { rooms_[size].follow_lru(follows_lru); }
+  // A pin in the first cache: the block is not evicted until unprotect(). Returns false if that
+  // cache does not hold it.
+  bool protect(std::uint64_t hash) { return rooms_.front().protect(hash); }
+  void unprotect(std::uint64_t hash) { rooms_.front().unprotect(hash); }
   bool is_hub(std::uint64_t hash) const { return rooms_.front().is_hub(hash); }
   std::uint64_t memory_bytes() const;
 

@@ -59,7 +59,8 @@ std::optional<ShadowRoom::Gone> ShadowRoom::make_room() {
   index_.erase(node.hash);
   if (node.parent != kNoBlock) {
     Node& parent = nodes_[node.parent];
-    if (--parent.children == 0 && parent.place == static_cast<unsigned>(Place::parked)) {
+    --parent.children;
+    if (may_go(parent) && parent.place == static_cast<unsigned>(Place::parked)) {
       relist(node.parent);
     }
   }
@@ -127,6 +128,22 @@ void ShadowRoom::pin(std::uint32_t block) {
   node.place = static_cast<unsigned>(Place::none);
 }
 
+// A protected block stays in its list until its turn comes, and is parked then.
+bool ShadowRoom::protect(std::uint64_t hash) {
+  const HashedPlace* found = index_.find(hash);
+  if (found == nullptr) return false;
+  nodes_[found->number].is_protected = 1;
+  return true;
+}
+
+void ShadowRoom::unprotect(std::uint64_t hash) {
+  const HashedPlace* found = index_.find(hash);
+  if (found == nullptr) return;
+  Node& node = nodes_[found->number];
+  node.is_protected = 0;
+  if (may_go(node) && node.place == static_cast<unsigned>(Place::parked)) relist(found->number);
+}
+
 void ShadowRoom::relist(std::uint32_t block) {
   const Node& node = nodes_[block];
   // By last use: before blocks used later, and after the rest of its request, which was listed
@@ -142,7 +159,7 @@ void ShadowRoom::relist(std::uint32_t block) {
 std::uint32_t ShadowRoom::first_leaf(std::uint32_t list) {
   while (!lists_[list].empty()) {
     const std::uint32_t block = lists_[list].first;
-    if (nodes_[block].children == 0) return block;
+    if (may_go(nodes_[block])) return block;
     pin(block);
     nodes_[block].place = static_cast<unsigned>(Place::parked);
   }

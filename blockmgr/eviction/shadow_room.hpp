@@ -58,6 +58,10 @@ class ShadowRoom {
   void note_unkept(std::uint64_t hash, const BlockHistory& history);
   std::uint32_t hits() const { return hits_; }
 
+  // A pin: the block is not evicted until unprotect(). Returns false if it is not present.
+  bool protect(std::uint64_t hash);
+  void unprotect(std::uint64_t hash);
+
   bool contains(std::uint64_t hash) const { return index_.contains(hash); }
   bool is_hub(std::uint64_t hash) const {
     const HashedPlace* found = index_.find(hash);
@@ -73,7 +77,8 @@ class ShadowRoom {
     std::uint64_t hash = 0;
     BlockHistory history;
     std::uint32_t parent = kNoBlock;
-    std::uint32_t children : 30 = 0;
+    std::uint32_t children : 29 = 0;
+    std::uint32_t is_protected : 1 = 0;
     std::uint32_t place : 2 = 0;
     std::uint32_t previous = kNoBlock;
     std::uint32_t next = kNoBlock;
@@ -89,7 +94,9 @@ class ShadowRoom {
   void insert_before(std::uint32_t block, std::uint32_t next);  // kNoBlock: at the end
   std::uint32_t victim();
   std::uint32_t first_leaf(std::uint32_t list);
+  // A parked block that may be evicted again.
   void relist(std::uint32_t block);
+  bool may_go(const Node& node) const { return node.children == 0 && node.is_protected == 0; }
   float worth(std::uint32_t block, std::uint32_t expected) const;
 
   const EvictionPolicy* policy_;

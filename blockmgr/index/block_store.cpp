@@ -465,6 +465,12 @@ void BlockStore::relocate(const Relocation& move) {
   fresh.cut_off = old.cut_off;
   copy_history(move.from, move.to);
   slots.hand_place_over(move.from.slot(), move.to.slot());
+  if (old.is_protected) {
+    slots.unprotect(move.from.slot());
+    slots.protect(move.to.slot());
+  }
+  slots.set_prefetched(move.to.slot(), old.prefetched);
+  slots.set_prefetched(move.from.slot(), false);
   if (move.to.tier() == Tier::disk) note_disk_slot(move.to.slot());
   old.owner = kNoOwner;
   old.gone = true;
@@ -488,7 +494,11 @@ void BlockStore::drop(SlotRef at, EvictionReason reason) {
   entry.slots[tier] = kNoSlot;
   --group_blocks_[tier][entry.kv_group_bits];
   quotas_.remove(entry.quota, at.tier());
-  if (slot.leaving) {
+  if (slot.prefetched) end_prefetch(at, PrefetchResult::wasted);
+  if (slot.is_protected) {
+    pool(at.tier()).unprotect(at.slot());
+    unprotected_.push_back(trail(number));
+  } else if (slot.leaving) {
     slot.leaving = false;
     leaving_[tier] -= units_in(at);
   } else if (parent != kNoEntry) {
@@ -542,6 +552,7 @@ void BlockStore::free_or_list(EntryNumber number) {
   for (Tier tier : kTiers) {
     const SlotNumber slot = entry.slots[index_of(tier)];
     if (slot == kNoSlot || pool(tier)[slot].place != EvictionPlace::parked) continue;
+    if (pool(tier)[slot].is_protected) continue;  // unprotect() lists it
     if (!blocked(number, tier)) pool(tier).list_by_use(slot);
   }
 }

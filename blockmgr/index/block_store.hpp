@@ -147,6 +147,7 @@ class BlockStore {
     return uses_ && uses_->take_learnt(learnt);
   }
 
+  const SlotSizes& sizes(Tier tier) const { return options_.sizes[index_of(tier)]; }
   SlotPool& pool(Tier tier) { return pools_[index_of(tier)]; }
   const SlotPool& pool(Tier tier) const { return pools_[index_of(tier)]; }
   SlotRecord& record(SlotRef at) { return pool(at.tier())[at.slot()]; }
@@ -205,6 +206,7 @@ class BlockStore {
   // Notes a use of the block, which ends an earlier hint.
   void used(SlotRef at, UserNumber user) {
     note_user(record(at).owner, user);
+    if (record(at).prefetched) end_prefetch(at, PrefetchResult::used);
     if (record(at).hinted != NextUse::unknown) forget_hint(at);
   }
   void note_user(EntryNumber number, UserNumber user) {
@@ -322,6 +324,30 @@ class BlockStore {
   // on, so that caches that share blocks do not all keep the same ones.
   void lent(EntryNumber entry);
 
+  // --- copies that clients' pins protect
+  // Eviction skips the copy until unprotect(). It does not keep the block before it, as other
+  // copies do: otherwise a pin of the last block of a prompt would keep all of it. A copy that is
+  // leaving stays. REQUIRES: committed, and not protected.
+  void protect(SlotRef at);
+  void unprotect(SlotRef at);  // no effect if it is not protected
+  bool is_protected(const Entry& entry) const;
+  // Keys whose protected copy was dropped since the last call. The caller may protect another copy.
+  std::vector<Trail> take_unprotected() { return std::exchange(unprotected_, {}); }
+  bool any_unprotected() const { return !unprotected_.empty(); }
+  // Raises the priority of all copies, which then count as used now.
+  void raise_priority(EntryNumber entry, std::uint8_t priority);
+  // No effect if it has no TTL, or one that ends later.
+  void extend_ttl(EntryNumber entry, TimePoint expires_at);
+
+  // --- copies that came before their request
+  void set_prefetched(SlotRef at) { pool(at.tier()).set_prefetched(at.slot(), true); }
+  std::uint64_t prefetched(PrefetchResult result) const {
+    return prefetched_[static_cast<std::size_t>(result)];
+  }
+  void count_prefetched(PrefetchResult result, std::uint64_t blocks) {
+    prefetched_[static_cast<std::size_t>(result)] += blocks;
+  }
+
   struct Victim {
     SlotRef at;
     bool offload = false;      // copy it to the next lower tier before dropping it
@@ -387,6 +413,11 @@ class BlockStore {
   std::uint32_t following_blocks(EntryNumber number) const;
   bool is_last_copy(const Entry& entry, Tier tier) const;
   bool blocked(EntryNumber entry, Tier tier) const;
+  bool holds_children(EntryNumber entry) const;
+  void end_prefetch(SlotRef at, PrefetchResult result) {
+    pool(at.tier()).set_prefetched(at.slot(), false);
+    count_prefetched(result, 1);
+  }
   void set_parent(NewBlock& block) const;
   void link_parent(EntryNumber child, const NewBlock& block);
   bool would_close_a_cycle(EntryNumber child, EntryNumber parent) const;
@@ -430,6 +461,8 @@ class BlockStore {
   std::array<std::array<std::uint32_t, kMaxKvGroups>, kNumTiers> group_blocks_{};
   std::array<std::uint32_t, kNumTiers> superseded_{};
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};
+  std::vector<Trail> unprotected_;
+  std::array<std::uint64_t, kNumPrefetchResults> prefetched_{};
   std::uint64_t attached_bytes_ = 0;
   std::uint64_t lease_pins_ = 0;
   bool freed_ = false;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "blockmgr/index/block_store.hpp"
 
 namespace cairn {
@@ -16,6 +17,9 @@ constexpr std::uint64_t kInUse = 1;
 constexpr std::uint64_t kGoesSoon = 9;
 // Blocks aged together with a lent one under one hold of the lock: 20 ns each.
 constexpr std::size_t kMaxLentTail = 128;
+// Children looked at to find out whether all are protected: 20 ns each. A block with more of them
+// stays, as with children that nobody protects.
+constexpr std::uint32_t kMaxProtectedChildren = 64;
 
 }  // namespace
 
@@ -257,7 +261,74 @@ bool BlockStore::blocked(EntryNumber number, Tier tier) const {
   if (entry.children == 0) return false;
   if (details(number).children_in_tier[index_of(tier)] > 0) return true;
   const bool offloads = options_.offload_on_evict && next_lower(tier).has_value();
-  return is_last_copy(entry, tier) && !offloads;
+  return is_last_copy(entry, tier) && !offloads && holds_children(number);
+}
+
+// Whether it has present children other than protected ones.
+bool BlockStore::holds_children(EntryNumber number) const {
+  const std::uint32_t children = index_[number].children;
+  if (children == 0) return false;
+  for (const std::uint32_t in_tier : details(number).children_in_tier) {
+    if (in_tier > 0) return true;
+  }
+  // All of them are protected or leaving.
+  if (children > kMaxProtectedChildren) return true;
+  for (EntryNumber child = details(number).first_child; child != kNoEntry;
+       child = details(child).next_sibling) {
+    if (!is_protected(index_[child])) return true;
+  }
+  return false;
+}
+
+bool BlockStore::is_protected(const Entry& entry) const {
+  for (Tier tier : kTiers) {
+    const SlotNumber slot = entry.slots[index_of(tier)];
+    if (slot != kNoSlot && pool(tier)[slot].is_protected) return true;
+  }
+  return false;
+}
+
+void BlockStore::protect(SlotRef at) {
+  end_leaving(at);
+  pool(at.tier()).protect(at.slot());
+  const EntryNumber parent = index_[record(at).owner].parent;
+  if (parent == kNoEntry) return;
+  --details(parent).children_in_tier[index_of(at.tier())];
+  free_or_list(parent);
+}
+
+void BlockStore::unprotect(SlotRef at) {
+  const SlotRecord& slot = record(at);
+  if (!slot.is_protected) return;
+  pool(at.tier()).unprotect(at.slot());
+  const EntryNumber parent = index_[slot.owner].parent;
+  if (parent != kNoEntry) ++details(parent).children_in_tier[index_of(at.tier())];
+  free_or_list(slot.owner);
+}
+
+void BlockStore::raise_priority(EntryNumber number, std::uint8_t priority) {
+  for (Tier tier : kTiers) {
+    const SlotNumber slot = index_[number].slots[index_of(tier)];
+    if (slot == kNoSlot || pool(tier)[slot].priority >= priority) continue;
+    const SlotRef at(tier, slot);
+    const bool listed = record(at).place == EvictionPlace::listed;
+    if (listed) pool(tier).unlist(at.slot());
+    record(at).priority = priority;
+    if (listed) {
+      record(at).last_use = next_stamp();
+      list_last(at);
+    }
+    if (tier == Tier::disk) note_disk_slot(at.slot());
+  }
+}
+
+void BlockStore::extend_ttl(EntryNumber number, TimePoint expires_at) {
+  if (!index_[number].has_ttl || this->expires_at(number) >= expires_at) return;
+  expiries_.erase({this->expires_at(number), number});
+  index_.rare(number).expires_at = expires_at;
+  expiries_.emplace(expires_at, number);
+  const SlotNumber on_disk = index_[number].slots[index_of(Tier::disk)];
+  if (on_disk != kNoSlot) note_disk_slot(on_disk);
 }
 
 bool BlockStore::wants_offload(SlotRef at) const {
@@ -270,13 +341,14 @@ bool BlockStore::wants_offload(SlotRef at) const {
 
 bool BlockStore::holds_a_chain(SlotRef at) const {
   const Entry& entry = index_[record(at).owner];
-  return entry.children > 0 && is_last_copy(entry, at.tier());
+  return is_last_copy(entry, at.tier()) && holds_children(record(at).owner);
 }
 
 std::optional<BlockStore::Victim> BlockStore::next_victim(Tier tier) {
   SlotPool& slots = pool(tier);
   for (SlotNumber slot; (slot = slots.next_to_go(unix_ms_)) != kNoSlot;) {
-    if (slots[slot].pins == 0 && !blocked(slots[slot].owner, tier)) {
+    const bool may_go = slots[slot].pins == 0 && !slots[slot].is_protected;
+    if (may_go && !blocked(slots[slot].owner, tier)) {
       const SlotRef at(tier, slot);
       const bool offload = wants_offload(at);
       const bool goes_remote =
@@ -293,7 +365,7 @@ std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
   std::vector<SlotNumber> tails;
   for (SlotNumber slot = 0; slot < slots.end(); ++slot) {
     const SlotRecord& record = slots[slot];
-    if (record.place == EvictionPlace::parked && record.pins == 0 &&
+    if (record.place == EvictionPlace::parked && record.pins == 0 && !record.is_protected &&
         details(record.owner).children_in_tier[index_of(tier)] == 0) {
       tails.push_back(slot);
     }
@@ -309,6 +381,7 @@ std::uint32_t BlockStore::cut_chains(Tier tier, std::uint32_t count) {
 }
 
 void BlockStore::begin_leaving(SlotRef at) {
+  CAIRN_ASSERT(!record(at).is_protected, "a pinned block would be evicted");
   pin(at);
   record(at).leaving = true;
   leaving_[index_of(at.tier())] += units_in(at);

@@ -29,7 +29,23 @@ struct TierMemory {
     std::uint64_t outer_bytes = 0;
     friend bool operator==(const Strides&, const Strides&) = default;
   };
-  std::optional<Strides> strides = {};  // imports only; if given, they must match the layout
+  std::optional<Strides> strides = {};
+  // How the blocks lie in the regions. Exports have it all, but with KV groups each has its shape.
+  // If an import says any of it, or strides, they must match the tier.
+  std::optional<LayoutKind> layout = {};
+  std::optional<BlockDim> block_dim = {};  // of layer_separate
+  std::optional<LayoutConfig> shape = {};  // without a number of blocks
+  // Exports of caches with KV groups: block n of a group begins at n times its block_bytes.
+  struct Group {
+    std::string name;
+    LayoutConfig shape;
+    Strides strides;
+    friend bool operator==(const Group&, const Group&) = default;
+  };
+  std::vector<Group> kv_groups = {};
+  // Exports only. It differs after each change of the tier's size.
+  std::optional<std::uint64_t> generation = {};
+  std::string device_uuid = {};  // of a device's memory; empty: not known
   // Imports only: the index of memory.file among the descriptors sent with the request.
   std::optional<std::uint32_t> descriptor = {};
 
@@ -62,12 +78,19 @@ enum class PressureLevel : std::uint8_t { normal, elevated, warning, critical, o
 inline constexpr std::size_t kNumPressureLevels = 5;
 std::string_view to_string(PressureLevel level);
 
-// The reaction when a tier rises to a level, or fills up to its mark. A callback also runs when the
-// tier falls below the level. `normal` has no reaction.
+// The reaction when a tier or a memory pool rises to a level, a tier fills up to the level's mark,
+// or either comes back to `normal`. A callback also runs when the level is left.
 struct PressureReaction {
-  enum class Kind : std::uint8_t { none, shrink, callback } kind = Kind::none;
-  // shrink: when the slots in use reach the level's mark, the cache evicts (and offloads as
-  // configured) until at most this share is in use.
+  enum class Kind : std::uint8_t {
+    none,
+    shrink,
+    callback,
+    empty_cache,  // of a device tier: its device's cached memory is returned
+  } kind = Kind::none;
+  static constexpr std::array<std::string_view, 4> kWords = {"none", "shrink", "callback",
+                                                             "empty_cache"};
+  // shrink of a tier: the cache evicts (and offloads as configured) until at most this share of the
+  // slots is in use. A pool gives back all memory that it keeps for reuse.
   double target_use = 0.0;
 
   friend bool operator==(const PressureReaction&, const PressureReaction&) = default;
@@ -92,6 +115,16 @@ struct CacheQuota {
 
   friend bool operator==(const CacheQuota&, const CacheQuota&) = default;
 };
+
+// How much of each tier clients' pins may keep from eviction, as shares of its slots.
+struct PinShares {
+  double max_share = 0.25;          // of all pins
+  double max_share_of_token = 0.1;  // of the pins of one token
+
+  friend bool operator==(const PinShares&, const PinShares&) = default;
+};
+// A tenth of a tier always serves everybody: with less, blocks would leave before their next use.
+inline constexpr double kMaxPinShare = 0.9;
 
 // A cache's blocks in a store that many servers share.
 struct RemoteTierConfig {
@@ -141,6 +174,7 @@ struct CacheConfig {
   // By tier; nullopt: the server's.
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   CacheQuota quota = {};
+  PinShares pins = {};
   std::optional<RemoteTierConfig> shared = {};
   // Empty: one full group, named `default`, with `shape`. Its key names page_size tokens.
   std::vector<KvGroupConfig> kv_groups = {};
@@ -167,6 +201,8 @@ struct CacheChange {
   std::optional<std::uint32_t> default_lease_ms = {};
   std::array<std::optional<PressureConfig>, kNumTiers> pressure = {};
   std::optional<CacheQuota> quota = {};  // replaces the old one
+  std::optional<double> max_pin_share = {};
+  std::optional<double> max_pin_share_of_token = {};
   // Not for the device tier. At most one of the two for each tier.
   std::array<std::optional<std::uint32_t>, kNumTiers> num_blocks = {};
   std::array<std::optional<std::uint64_t>, kNumTiers> size_bytes = {};
@@ -232,7 +268,10 @@ struct BlockManagerOptions {
   // held, one request may exceed it. The lists then take 64 MiB, and a slot's pin count is far from
   // overflow.
   std::uint32_t max_held_blocks = 1u << 24;
-  std::uint32_t max_lease_ms = 3'600'000;         // a dead client's leases end within the hour
+  std::uint32_t max_lease_ms = 3'600'000;  // a dead client's leases end within the hour
+  // How long a block that lacks some of its shards waits for the next one. The ranks of an engine
+  // store theirs within a step or two of each other.
+  std::uint32_t partial_block_ms = 60'000;
   std::uint32_t max_blocks_per_request = 65'536;  // keys of one call
   std::uint32_t max_transfers = 4'096;            // unfinished; one more returns queue_full
   std::uint32_t kept_transfers = 4'096;           // finished ones that clients can still query

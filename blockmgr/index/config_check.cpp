@@ -27,6 +27,11 @@ Result<> check_name(std::string_view what, const std::string& name) {
                       " is 1 to 64 letters, digits, '.', '_' or '-', and not . or ..");
 }
 
+Result<> check_pin_share(const char* what, double share) {
+  if (share >= 0 && share <= kMaxPinShare) return {};
+  return out_of_range(std::string(what) + " is not a share of 0 to 0.9");
+}
+
 // With less, the server would re-register every block all the time.
 constexpr std::uint64_t kMinHolderTtlMs = 1'000;
 
@@ -64,6 +69,22 @@ Result<> check_remote_tier(const RemoteTierConfig& shared, const BlockManagerOpt
   return {};
 }
 
+// Without shards the outer dimension holds keys and values.
+constexpr std::uint64_t kMaxWholeOuterDim = 2;
+
+Result<> check_outers(const LayoutConfig& shape) {
+  if (shape.shards > 0 && shape.outer_dim % shape.shards != 0) {
+    return Error{ErrorCode::impossible_shape, "shards is " + std::to_string(shape.shards) +
+                                                  " and must be a divisor of outer_dim, which is " +
+                                                  std::to_string(shape.outer_dim)};
+  }
+  if (shape.shards > 0 || shape.outer_dim <= kMaxWholeOuterDim) return {};
+  return Error{ErrorCode::impossible_shape,
+               "outer_dim is " + std::to_string(shape.outer_dim) + " and must be 1 to " +
+                   std::to_string(kMaxWholeOuterDim) + ", or with shards up to " +
+                   std::to_string(kMaxOuterDim)};
+}
+
 // Checks that the groups fit together. Their shapes are checked with a tier's number of blocks.
 Result<> check_kv_groups(const CacheConfig& config) {
   const auto& groups = config.kv_groups;
@@ -88,6 +109,14 @@ Result<> check_kv_groups(const CacheConfig& config) {
     one.num_blocks = 1;
     if (const auto valid = validate(one); !valid) {
       return Error{valid.error().code, field + ".layout: " + valid.error().detail};
+    }
+    if (const auto valid = check_outers(one); !valid) {
+      return Error{valid.error().code, field + ".layout: " + valid.error().detail};
+    }
+    if (group.kind == KvGroupKind::state && one.shards > 0) {
+      return Error{
+          ErrorCode::impossible_shape,
+          field + ".layout.shards is " + std::to_string(one.shards) + "; a state is written whole"};
     }
     if ((group.kind == KvGroupKind::window) != (group.window_tokens > 0)) {
       return Error{ErrorCode::impossible, field + ".window_tokens is " +
@@ -222,6 +251,7 @@ LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
     shape = sizes.are_several() ? unit_shape(config, tier, sizes.unit_bytes)
                                 : aligned(config.shape, config);
   }
+  shape.shards = 0;  // they change no place, and a slot file's label does not keep them
   shape.num_blocks = config.tiers[index_of(tier)]->num_blocks;
   return shape;
 }
@@ -267,7 +297,9 @@ Result<> check_config(const CacheConfig& config, const BlockManagerOptions& opti
   CAIRN_TRY(check_name("a cache's name", config.name));
   if (config.shared) CAIRN_TRY(check_remote_tier(*config.shared, options));
   if (config.default_lease_ms < 1) return out_of_range("default_lease_ms is 0, not 1 or more");
-  if (!config.kv_groups.empty()) CAIRN_TRY(check_kv_groups(config));
+  CAIRN_TRY(check_pin_share("pins.max_share", config.pins.max_share));
+  CAIRN_TRY(check_pin_share("pins.max_share_of_token", config.pins.max_share_of_token));
+  CAIRN_TRY(config.kv_groups.empty() ? check_outers(config.shape) : check_kv_groups(config));
   std::uint64_t slots = 0;
   bool any = false;
   for (Tier tier : kTiers) {
@@ -307,6 +339,9 @@ Result<CacheConfig> changed(CacheConfig config, const CacheChange& change) {
   config.eviction = change.eviction.value_or(config.eviction);
   config.default_lease_ms = change.default_lease_ms.value_or(config.default_lease_ms);
   config.quota = change.quota.value_or(config.quota);
+  config.pins.max_share = change.max_pin_share.value_or(config.pins.max_share);
+  config.pins.max_share_of_token =
+      change.max_pin_share_of_token.value_or(config.pins.max_share_of_token);
   for (Tier tier : kTiers) {
     const std::size_t i = index_of(tier);
     const std::string name(to_string(tier));

@@ -20,6 +20,12 @@ constexpr std::array<std::string_view, kNumEvictionReasons> kReasonNames = {
     "capacity", "pressure", "request", "expired", "io_error"};
 constexpr std::array<std::string_view, kNumTransferOutcomes> kOutcomeNames = {"done", "failed",
                                                                               "cancelled"};
+constexpr std::array<std::string_view, kNumPrefetchResults> kPrefetchNames = {"used", "late",
+                                                                              "wasted", "missing"};
+constexpr std::array<std::string_view, kNumActionTypes> kActionNames = {
+    "pin", "unpin", "retain", "prefetch", "demote", "share", "unknown"};
+constexpr std::array<std::string_view, kNumActionOutcomes> kActionOutcomeNames = {
+    "accepted", "clipped", "deferred", "rejected", "missing"};
 constexpr std::array<std::string_view, kNumLockUses> kLockUseNames = {
     "match", "look",     "read",  "write",    "allocate", "commit",
     "lease", "transfer", "evict", "movement", "upkeep"};
@@ -66,6 +72,16 @@ std::string_view to_string(PressureLevel level) {
 
 std::string_view to_string(EvictionReason reason) {
   return kReasonNames[static_cast<std::size_t>(reason)];
+}
+
+std::string_view to_string(PrefetchResult result) {
+  return kPrefetchNames[static_cast<std::size_t>(result)];
+}
+
+std::string_view to_string(ActionType type) { return kActionNames[static_cast<std::size_t>(type)]; }
+
+std::string_view to_string(ActionOutcome outcome) {
+  return kActionOutcomeNames[static_cast<std::size_t>(outcome)];
 }
 
 std::string_view to_string(LockUse use) { return kLockUseNames[static_cast<std::size_t>(use)]; }

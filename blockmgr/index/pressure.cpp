@@ -10,6 +10,25 @@ std::uint32_t slots_of(double share, std::uint32_t capacity) {
   return static_cast<std::uint32_t>(std::clamp(share, 0.0, 1.0) * capacity);
 }
 
+struct Change {
+  PressureLevel from;
+  PressureLevel to;
+
+  bool comes_back() const { return from != PressureLevel::normal && to == PressureLevel::normal; }
+  bool leaves_normal() const { return from == PressureLevel::normal && to != from; }
+};
+
+bool calls_back(const PressureConfig& config, const Change& change) {
+  const auto was = static_cast<std::size_t>(change.from);
+  const auto is = static_cast<std::size_t>(change.to);
+  const std::size_t first =
+      change.comes_back() || change.leaves_normal() ? 0 : std::min(was, is) + 1;
+  for (std::size_t i = first; i <= std::max(was, is); ++i) {
+    if (config.reactions[i].kind == PressureReaction::Kind::callback) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 PressureGauge::PressureGauge(const PressureConfig& config, std::uint32_t capacity) {
@@ -44,18 +63,27 @@ std::optional<PressureGauge::Crossing> PressureGauge::update(Use use) {
   const std::size_t was_filled_to = filled_to_;
   level_ = crossing.to;
   filled_to_ = use.free == 0 ? kNumPressureLevels - 1 : mark_reached(capacity_ - use.free);
-  const auto was = static_cast<std::size_t>(crossing.from);
-  const auto is = static_cast<std::size_t>(crossing.to);
-  for (std::size_t i = std::min(was, is) + 1; i <= std::max(was, is); ++i) {
-    if (config_.reactions[i].kind == PressureReaction::Kind::callback) crossing.callback = true;
+  const Change change{.from = crossing.from, .to = crossing.to};
+  crossing.callback = calls_back(config_, change);
+  const auto empties = [&](std::size_t level) {
+    return config_.reactions[level].kind == PressureReaction::Kind::empty_cache;
+  };
+  const auto risen_to = static_cast<std::size_t>(crossing.to);
+  for (auto i = static_cast<std::size_t>(crossing.from) + 1; i <= risen_to; ++i) {
+    crossing.empty_cache = crossing.empty_cache || empties(i);
   }
-  for (std::size_t i = was_filled_to + 1; i <= filled_to_; ++i) {
-    const PressureReaction& reaction = config_.reactions[i];
-    if (reaction.kind != PressureReaction::Kind::shrink) continue;
+  const auto shrink = [&](const PressureReaction& reaction) {
+    if (reaction.kind != PressureReaction::Kind::shrink) return;
     const std::uint32_t target = slots_of(reaction.target_use, capacity_);
     crossing.shrink_to = std::min(crossing.shrink_to.value_or(capacity_), target);
+  };
+  for (std::size_t i = was_filled_to + 1; i <= filled_to_; ++i) shrink(config_.reactions[i]);
+  if (change.comes_back()) {
+    shrink(config_.reactions[0]);
+    crossing.empty_cache = empties(0);
   }
-  if (crossing.to <= crossing.from && !crossing.callback && !crossing.shrink_to) {
+  if (crossing.to <= crossing.from && !crossing.callback && !crossing.shrink_to &&
+      !crossing.empty_cache) {
     return std::nullopt;
   }
   return crossing;
@@ -69,6 +97,22 @@ PressureLevel pool_pressure(const AllocatorStatistics& pool, const PressureConfi
   if (used >= marks.critical) return PressureLevel::critical;
   if (used >= marks.warning) return PressureLevel::warning;
   return used >= marks.elevated ? PressureLevel::elevated : PressureLevel::normal;
+}
+
+std::optional<PoolGauge::Crossing> PoolGauge::update(const AllocatorStatistics& pool) {
+  const Change change{.from = level_, .to = pool_pressure(pool, config_)};
+  level_ = change.to;
+  Crossing crossing{.from = change.from, .to = change.to, .callback = calls_back(config_, change)};
+  const auto shrinks = [&](std::size_t level) {
+    return config_.reactions[level].kind == PressureReaction::Kind::shrink;
+  };
+  for (auto i = static_cast<std::size_t>(change.from) + 1; i <= static_cast<std::size_t>(change.to);
+       ++i) {
+    crossing.shrink = crossing.shrink || shrinks(i);
+  }
+  if (change.comes_back()) crossing.shrink = shrinks(0);
+  if (!crossing.callback && !crossing.shrink) return std::nullopt;
+  return crossing;
 }
 
 }  // namespace cairn

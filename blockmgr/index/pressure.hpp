@@ -34,12 +34,14 @@ class PressureGauge {
   struct Crossing {
     PressureLevel from = PressureLevel::normal;
     PressureLevel to = PressureLevel::normal;
-    bool callback = false;  // a level with a callback was entered, or left downwards
-    // slots in use: the lowest target of the marks passed
+    bool callback = false;     // a level with a callback was entered, or left
+    bool empty_cache = false;  // a level with that reaction was entered, or `normal` came back
+    // slots in use: the lowest target of the marks passed, or that of `normal`
     std::optional<std::uint32_t> shrink_to = {};
   };
-  // Updates the level. Returns a crossing if the level rises, if it falls below a level whose
-  // reaction is `callback`, or if the slots in use rise to the mark of a `shrink`.
+  // Updates the level. Returns a crossing if the level rises, if it leaves one whose reaction is
+  // `callback`, if the slots in use rise to the mark of a `shrink`, or if it comes back to `normal`
+  // and that has a reaction.
   std::optional<Crossing> update(Use use);
 
  private:
@@ -54,5 +56,23 @@ class PressureGauge {
 
 // The level of a pool, by the used share of its limit. Always `normal` without a limit.
 PressureLevel pool_pressure(const AllocatorStatistics& pool, const PressureConfig& marks = {});
+
+// A pool's current level, and the reactions to its changes. Not thread-safe.
+class PoolGauge {
+ public:
+  explicit PoolGauge(const PressureConfig& config) : config_(config) {}
+  struct Crossing {
+    PressureLevel from = PressureLevel::normal;
+    PressureLevel to = PressureLevel::normal;
+    bool callback = false;
+    bool shrink = false;
+  };
+  // Updates the level. nullopt if no reaction runs.
+  std::optional<Crossing> update(const AllocatorStatistics& pool);
+
+ private:
+  PressureConfig config_;
+  PressureLevel level_ = PressureLevel::normal;
+};
 
 }  // namespace cairn

@@ -33,7 +33,7 @@ std::uint32_t SlotPool::count(SlotState state) const {
   return slots;
 }
 
-std::uint32_t SlotPool::evictable_count() const {
+std::uint32_t SlotPool::evictable_of_groups() const {
   constexpr auto kEvictable = static_cast<std::size_t>(SlotState::evictable);
   if (!slabs_) return count(SlotState::evictable);
   std::uint32_t units = 0;
@@ -54,6 +54,26 @@ std::uint32_t SlotPool::leased_units() const {
 
 std::uint32_t SlotPool::leased_count() const {
   return std::accumulate(leased_.begin(), leased_.end(), std::uint32_t{0});
+}
+
+std::uint32_t SlotPool::protected_count() const {
+  return std::accumulate(protected_.begin(), protected_.end(), std::uint32_t{0});
+}
+
+std::uint32_t SlotPool::protected_units() const {
+  if (!slabs_) return protected_count();
+  std::uint32_t units = 0;
+  for (std::size_t group = 0; group < groups_; ++group) {
+    units += protected_[group] * slabs_->units_of(static_cast<KvGroupNumber>(group));
+  }
+  return units;
+}
+
+void SlotPool::set_prefetched(SlotNumber slot, bool prefetched) {
+  SlotRecord& record = records_[slot];
+  if (record.prefetched == prefetched) return;
+  record.prefetched = prefetched;
+  prefetched_units_ += prefetched ? units_in(slot) : -units_in(slot);
 }
 
 void SlotPool::set_limit(std::uint32_t limit) {
@@ -85,7 +105,8 @@ void SlotPool::set_limit(std::uint32_t limit) {
 SlotState SlotPool::state_of(const SlotRecord& record) {
   if (record.life == SlotLife::free) return SlotState::free;
   if (record.life == SlotLife::allocated) return SlotState::allocated;
-  return record.pins > 0 ? SlotState::committed : SlotState::evictable;
+  const bool stays = record.pins > 0 || record.is_protected;
+  return stays ? SlotState::committed : SlotState::evictable;
 }
 
 std::uint64_t SlotPool::memory_bytes() const {
@@ -142,7 +163,7 @@ void SlotPool::begin_life(SlotNumber slot, KvGroupNumber group) {
   groups_ = std::max(groups_, std::size_t{group} + 1);
   record.owner = kNoOwner;
   record.pins = 1;
-  ++counter(record);
+  ++counts_[group][static_cast<std::size_t>(SlotState::allocated)];
   max_used_ = std::max(max_used_, capacity() - free_count());
 }
 
@@ -150,6 +171,8 @@ void SlotPool::give_back(SlotNumber slot) {
   SlotRecord& record = records_[slot];
   CAIRN_ASSERT(record.pins == 0 && record.leases == 0, "somebody's bytes would be overwritten");
   CAIRN_ASSERT(record.place == EvictionPlace::none, "a free slot would be evicted");
+  CAIRN_ASSERT(!record.is_protected, "a pin would protect a free slot");
+  set_prefetched(slot, false);
   --counter(record);
   const auto group = static_cast<KvGroupNumber>(record.kv_group);
   // One generation per life: handles of this life are stale from now on.
@@ -162,6 +185,25 @@ void SlotPool::give_back(SlotNumber slot) {
   } else if (slot < limit_) {
     free_.give_back(slot);
   }
+}
+
+void SlotPool::protect(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  CAIRN_ASSERT(record.life == SlotLife::committed && !record.is_protected,
+               "a slot would be counted twice");
+  --counter(record);
+  record.is_protected = true;
+  ++counter(record);
+  ++protected_[record.kv_group];
+}
+
+void SlotPool::unprotect(SlotNumber slot) {
+  SlotRecord& record = records_[slot];
+  CAIRN_ASSERT(record.is_protected, "a pin would be given back twice");
+  --counter(record);
+  record.is_protected = false;
+  ++counter(record);
+  --protected_[record.kv_group];
 }
 
 std::optional<SlotPool::Vacating> SlotPool::begin_vacating(KvGroupNumber group) {

@@ -59,6 +59,7 @@ struct SlotRecord {
   SlotLife life : 2 = SlotLife::free;
   EvictionPlace place : 2 = EvictionPlace::none;
   NextUse hinted : 3 = NextUse::unknown;  // hint of the last user of the owner's highest copy
+  bool prefetched : 1 = false;            // came before its request, which has not come yet
   std::uint8_t priority = 0;
   std::uint8_t list = 0;                // number within its priority, while listed
   bool gone : 1 = false;                // has no owner; freed at the last unpin
@@ -70,6 +71,9 @@ struct SlotRecord {
   // leases.
   bool has_successor : 1 = false;
   bool cut_off : 1 = false;  // as its owner; evicted before all others
+  // A client's pin keeps it in the tier: see Pins. It has a place in the order of eviction, and is
+  // skipped there. Unlike a slot that `pins` hold, it may be dropped on request, and be moved.
+  bool is_protected : 1 = false;
 };
 static_assert(sizeof(SlotRecord) == 40, "a block's metadata is bounded: see BlockStore");
 static_assert(kMaxKvGroups <= 1 << 4);
@@ -98,9 +102,16 @@ class SlotPool {
   // If it throws std::bad_alloc, nothing has changed.
   void set_limit(std::uint32_t limit);
   std::uint32_t free_count() const { return slabs_ ? slabs_->free_units() : free_.free_count(); }
-  std::uint32_t evictable_count() const;  // units
-  std::uint32_t leased_count() const;     // slots
+  // Units. Each release of the cache's lock asks for it, so the case of one group is inline.
+  std::uint32_t evictable_count() const {
+    constexpr auto kEvictable = static_cast<std::size_t>(SlotState::evictable);
+    return groups_ == 1 ? counts_[0][kEvictable] * units_of(0) : evictable_of_groups();
+  }
+  std::uint32_t leased_count() const;  // slots
   std::uint32_t leased_units() const;
+  // Protected slots count as committed, not as evictable.
+  std::uint32_t protected_count() const;  // slots
+  std::uint32_t protected_units() const;
   std::uint32_t cut_off_count() const { return cut_off_.count; }  // of the listed slots
   std::uint32_t count(SlotState state) const;                     // slots; if free: units
   // Units of a block of that group.
@@ -165,6 +176,12 @@ class SlotPool {
   void add_lease(SlotNumber slot);  // call in addition to a pin
   void remove_lease(SlotNumber slot);
 
+  // A copy that came before its request. Units of those that still wait for it are counted.
+  void set_prefetched(SlotNumber slot, bool prefetched);
+  std::uint32_t prefetched_units() const { return prefetched_units_; }
+  void protect(SlotNumber slot);    // REQUIRES: committed, and not protected
+  void unprotect(SlotNumber slot);  // REQUIRES: protected
+
   void list_last(SlotNumber slot);  // REQUIRES: used after all listed slots
   // Puts it first in its list. Its last use becomes at most `latest`, and earlier than that of all
   // others in the list.
@@ -216,6 +233,7 @@ class SlotPool {
   };
   using PriorityLists = std::array<Lists, kMaxPriority + 1>;
 
+  std::uint32_t evictable_of_groups() const;
   void begin_life(SlotNumber slot, KvGroupNumber group);
   void insert_before(SlotNumber slot, SlotNumber next);  // kNoSlot: at the end
   void note_filled(const SlotRecord& record);            // its list is no longer empty
@@ -240,10 +258,12 @@ class SlotPool {
   std::unique_ptr<SlabMap> slabs_;      // of several sizes; else null
   // By KV group. Those of free slots stay 0.
   std::array<Counts, kMaxKvGroups> counts_{};
-  std::array<std::uint32_t, kMaxKvGroups> leased_{};  // slots
-  std::size_t groups_ = 1;                            // all blocks were of groups below this
+  std::array<std::uint32_t, kMaxKvGroups> leased_{};     // slots
+  std::array<std::uint32_t, kMaxKvGroups> protected_{};  // slots
+  std::size_t groups_ = 1;                               // all blocks were of groups below this
   std::uint32_t limit_ = 0;
   std::uint32_t beyond_count_ = 0;
+  std::uint32_t prefetched_units_ = 0;
   std::uint32_t max_used_ = 0;  // peak in use
   std::uint64_t frees_ = 0;
   const EvictionPolicy* policy_;
@@ -269,7 +289,7 @@ struct SlotPool::PolicyRoom {
 // Inline, because every pin and unpin calls these.
 inline void SlotPool::pin_in_place(SlotNumber slot) {
   SlotRecord& record = records_[slot];
-  if (record.pins++ > 0 || record.life != SlotLife::committed) return;
+  if (record.pins++ > 0 || record.life != SlotLife::committed || record.is_protected) return;
   Counts& counts = counts_[record.kv_group];
   --counts[static_cast<std::size_t>(SlotState::evictable)];
   ++counts[static_cast<std::size_t>(SlotState::committed)];
@@ -279,7 +299,7 @@ inline bool SlotPool::unpin(SlotNumber slot) {
   SlotRecord& record = records_[slot];
   CAIRN_ASSERT(record.pins > record.leases, "a pin given back twice frees somebody's block");
   if (--record.pins > 0) return false;
-  if (record.life == SlotLife::committed) {
+  if (record.life == SlotLife::committed && !record.is_protected) {
     Counts& counts = counts_[record.kv_group];
     --counts[static_cast<std::size_t>(SlotState::committed)];
     ++counts[static_cast<std::size_t>(SlotState::evictable)];

@@ -18,6 +18,32 @@ enum class EvictionReason : std::uint8_t { capacity, pressure, request, expired,
 inline constexpr std::size_t kNumEvictionReasons = 5;
 std::string_view to_string(EvictionReason reason);
 
+// What became of a block that a client asked to bring up before its request. A metric's label.
+enum class PrefetchResult : std::uint8_t {
+  used,     // a request found it in its tier
+  late,     // a request came while it was under way, or its deadline did
+  wasted,   // it left the tier before any request
+  missing,  // it was nowhere
+};
+inline constexpr std::size_t kNumPrefetchResults = 4;
+std::string_view to_string(PrefetchResult result);
+
+// What clients ask for blocks that they do not use now, and what became of it. Metrics' labels.
+// `unknown`: a type that another version of the protocol may have.
+enum class ActionType : std::uint8_t { pin, unpin, retain, prefetch, demote, share, unknown };
+inline constexpr std::size_t kNumActionTypes = 7;
+std::string_view to_string(ActionType type);
+enum class ActionOutcome : std::uint8_t {
+  accepted,  // done, or begun
+  clipped,   // for a part of the blocks
+  deferred,  // not now: ask again
+  rejected,  // for none of them
+  missing,   // none of them is there
+};
+inline constexpr std::size_t kNumActionOutcomes = 5;
+std::string_view to_string(ActionOutcome outcome);
+using ActionCounts = std::array<std::array<std::uint64_t, kNumActionOutcomes>, kNumActionTypes>;
+
 // The words that clients use, and "none". A metric's label too.
 std::string_view to_string(ReuseHint::Kind kind);
 
@@ -63,7 +89,8 @@ struct TierStats {
   std::vector<KvGroupStats> kv_groups = {};            // empty without kv_groups
   std::uint64_t slabs_moved = 0;                       // see SlabMap
   std::uint64_t leased_blocks = 0;
-  std::uint64_t hit_blocks = 0;  // found by matches
+  std::uint64_t protected_blocks = 0;  // that clients' pins keep
+  std::uint64_t hit_blocks = 0;        // found by matches
   std::array<std::uint64_t, kNumEvictionReasons> evictions{};
   PressureLevel pressure = PressureLevel::normal;
 };
@@ -100,6 +127,9 @@ struct CacheStats {
   std::uint64_t disk_full = 0;  // blocks that were not written because the disk is full
   std::uint64_t leases = 0;
   std::uint64_t lease_expirations = 0;
+  std::uint64_t pins = 0;
+  ActionCounts actions{};
+  std::array<std::uint64_t, kNumPrefetchResults> prefetched{};
   std::uint64_t commits = 0;
   std::uint64_t duplicates = 0;
   std::array<std::uint64_t, kHintKinds> hints{};  // by ReuseHint::Kind

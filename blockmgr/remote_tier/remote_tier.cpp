@@ -15,6 +15,8 @@ namespace {
 
 // Keys per look-up: one round trip of about 40 kB.
 constexpr std::size_t kMaxLookAhead = 512;
+// How long each part of a long question may take, at least. No prefill waits for it.
+constexpr std::chrono::milliseconds kAskDeadline{50};
 // The same for several KV groups, which need several blocks a key: about 250 kB.
 constexpr std::size_t kMaxGroupNames = 3'072;
 // How long the store is not asked again about an absent key.
@@ -113,6 +115,69 @@ void RemoteTier::probe_remote(const Look& look, UniqueFunction<void(Beyond)> don
   context_->store.probe(std::move(probe), [keys = std::move(keys), answer = std::move(answer)](
                                               std::vector<RemoteStore::Presence> there) mutable {
     answer({.keys = std::move(keys), .there = std::move(there)});
+  });
+}
+
+// A long list of keys that the store is asked about, part by part.
+struct RemoteTier::Question {
+  std::vector<BlockKey> keys;
+  std::vector<bool> there;  // of the keys so far
+  UniqueFunction<void(std::vector<bool>)> done;
+};
+
+void RemoteTier::ask(std::vector<BlockKey> keys, UniqueFunction<void(std::vector<bool>)> done) {
+  auto question = std::make_shared<Question>();
+  question->keys = std::move(keys);
+  question->done = std::move(done);
+  ask_next(question);
+}
+
+void RemoteTier::ask_next(const std::shared_ptr<Question>& question) {
+  const std::size_t first = question->there.size();
+  const std::size_t count = std::min(question->keys.size() - first, kMaxLookAhead);
+  bool asks = count > 0;
+  if (asks) {
+    MutexLock lock(mutex_);
+    asks = !ended_;
+    if (asks) context_->under_way.enter();
+  }
+  if (!asks) {
+    question->there.resize(question->keys.size());
+    return question->done(std::move(question->there));
+  }
+  // `there`: whether the store has each key of the part; nullopt: it did not say.
+  const auto answered = [self = shared_from_this(), question,
+                         count](const std::vector<std::optional<bool>>& there) {
+    const bool none_known = std::ranges::none_of(
+        there, [](const std::optional<bool>& known) { return known.has_value(); });
+    for (const std::optional<bool>& known : there) question->there.push_back(known.value_or(false));
+    if (none_known) question->there.resize(question->keys.size());
+    self->ask_next(question);
+    self->context_->under_way.leave();
+  };
+  const auto part = std::span(question->keys).subspan(first, count);
+  const auto within = std::max<std::chrono::microseconds>(kAskDeadline, options_.match_deadline);
+  if (holders_) {
+    return holders_->find({.keys = {part.begin(), part.end()}, .within = within},
+                          [answered](const std::vector<std::optional<BlockSources>>& sources) {
+                            std::vector<std::optional<bool>> there;
+                            for (const auto& one : sources) {
+                              there.push_back(one ? std::optional(!one->empty()) : std::nullopt);
+                            }
+                            answered(there);
+                          });
+  }
+  RemoteStore::Probe probe{.names = {}, .within = within};
+  for (const BlockKey& key : part) probe.names.push_back(context_->name_of(key));
+  context_->store.probe(std::move(probe), [answered](
+                                              const std::vector<RemoteStore::Presence>& presences) {
+    using Presence = RemoteStore::Presence;
+    std::vector<std::optional<bool>> there;
+    for (const Presence presence : presences) {
+      there.push_back(presence == Presence::unknown ? std::nullopt
+                                                    : std::optional(presence == Presence::present));
+    }
+    answered(there);
   });
 }
 
@@ -366,6 +431,18 @@ void RemoteTier::store_again(const BlockKey& key) {
   if (config_.write != RemoteTierConfig::Write::on_evict) offer(key, std::nullopt);
 }
 
+std::uint64_t RemoteTier::share(std::span<const BlockKey> keys) {
+  if (holders_) {
+    // With `second_use` only blocks that were used again are announced.
+    context_->cache->count_as_used_again(keys);
+    for (const BlockKey& key : keys) holders_->changed(key);
+    return keys.size();
+  }
+  std::uint64_t shared = 0;
+  for (const BlockKey& key : keys) shared += offer(key, std::nullopt) ? 1u : 0u;
+  return shared;
+}
+
 void RemoteTier::stored(const BlockKey& key, const std::optional<BlockKey>& parent) {
   if (holders_) return holders_->changed(key);
   if (config_.write == RemoteTierConfig::Write::on_commit) offer(key, parent);
@@ -375,28 +452,32 @@ void RemoteTier::removed(const BlockKey& key) {
   if (holders_) holders_->changed(key);
 }
 
-void RemoteTier::offer(const BlockKey& key, const std::optional<BlockKey>& parent) {
+bool RemoteTier::offer(const BlockKey& key, const std::optional<BlockKey>& parent) {
   bool is_known = false;
   {
     MutexLock lock(mutex_);
     const std::uint64_t hash = plain_hash(key);
-    if (ended_) return;
+    if (ended_) return false;
     if (Known* const at = known(hash); at != nullptr) {
       // It was recomputed because an earlier block was gone from the store. The block itself may be
       // gone too, or soon will be.
-      if (!at->falls_due(clock_.now(), kJustTouched)) return;
+      if (!at->falls_due(clock_.now(), kJustTouched)) return true;
       context_->under_way.enter();
       is_known = true;
     } else if (waiting_.size() >= kMaxWaiting) {
       ++context_->counters.dropped_full;
-      return;
+      return false;
     } else {
       remember(hash);
       waiting_.push_back({.key = key, .parent = parent});
     }
   }
-  if (is_known) return touch(key);
-  store_next();
+  if (is_known) {
+    touch(key);
+  } else {
+    store_next();
+  }
+  return true;
 }
 
 void RemoteTier::store_next() {

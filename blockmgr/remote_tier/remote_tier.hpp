@@ -87,6 +87,12 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     bool fetches = true;
   };
   void probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)> done);
+  // Which of the keys the store has. Fetches nothing, and is no use of a block. Asks in parts, one
+  // after another. The keys of a part without an answer, and those after it, count as absent.
+  void ask(std::vector<BlockKey> keys, UniqueFunction<void(std::vector<bool>)> done);
+  // Stores these blocks of the cache in the shared tier, whatever RemoteTierConfig::write says, or
+  // announces that they are here. Returns how many: the rest finds the queue full.
+  std::uint64_t share(std::span<const BlockKey> keys);
   // A match found these keys in the cache.
   void matched(std::span<const KeyView> keys);
   // The cache has stored a copy of the block.
@@ -126,6 +132,8 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     std::vector<BlockSources> sources = {};  // empty: the store has the blocks
   };
   static RemoteEvents events_of(const Cache& cache);
+  struct Question;
+  void ask_next(const std::shared_ptr<Question>& question);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
   struct GroupProbe;
   Beyond groups_looked(const GroupProbe& probe, std::span<const RemoteStore::Presence> there);
@@ -135,7 +143,8 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   std::vector<bool> are_here(std::span<const BlockKey> keys) const;
   std::vector<TransferId> fetch(Found found, const std::vector<bool>& here, const Look& look);
   void fetched(const std::vector<BlockKey>& keys, std::size_t arrived);
-  void offer(const BlockKey& key, const std::optional<BlockKey>& parent);
+  // Returns false if the queue is full.
+  bool offer(const BlockKey& key, const std::optional<BlockKey>& parent);
   // Tells the store that the block is in use. REQUIRES: the caller entered context_->under_way.
   void touch(const BlockKey& key);
   // The store has lost the block, which is in use here.

@@ -1,11 +1,14 @@
 // Loads a snapshot's file into a cache.
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "blockmgr/cache/awaited.hpp"
 #include "blockmgr/cache/ingest.hpp"
 #include "blockmgr/index/config_check.hpp"
+#include "blockmgr/snapshot/replacement.hpp"
 #include "blockmgr/snapshot/snapshot_job.hpp"
 
 namespace cairn {
@@ -14,6 +17,7 @@ namespace {
 // Filled and committed together.
 constexpr std::uint64_t kBatchBytes = 8ull << 20;
 constexpr std::uint64_t kMaxBatch = 64;
+constexpr auto kLeaseAfter = std::chrono::milliseconds(10);
 
 std::string words(const LayoutConfig& shape) {
   return std::to_string(shape.num_layers) + " layers x " + std::to_string(shape.outer_dim) + " x " +
@@ -45,17 +49,31 @@ Tier highest(const SnapshotRecord& record) {
                        [&](Tier tier) { return (record.tiers & 1U << index_of(tier)) != 0; });
 }
 
-// The block's highest tier, those below it, then those above it.
-std::array<Tier, kNumTiers> by_preference(Tier first) {
-  std::array<Tier, kNumTiers> tiers{};
-  auto out = tiers.begin();
-  for (Tier tier : kTiers) {
-    if (tier >= first) *out++ = tier;
-  }
-  for (auto tier = kTiers.rbegin(); tier != kTiers.rend(); ++tier) {
-    if (*tier < first) *out++ = *tier;
-  }
-  return tiers;
+bool alike(const SnapshotRecord& a, const SnapshotRecord& b) {
+  return highest(a) == highest(b) && a.priority == b.priority &&
+         a.key.kv_group() == b.key.kv_group();
+}
+
+std::uint64_t max_batch(const CacheCore& core) {
+  return std::clamp<std::uint64_t>(kBatchBytes / core.block_bytes, 1, kMaxBatch);
+}
+
+// Error: out_of_range for metadata that the cache does not take.
+Result<> check_metadata(const CacheCore& core, const SnapshotRecord& record) {
+  if (record.metadata.size() <= core.options().max_metadata_bytes) return {};
+  return Error{ErrorCode::out_of_range, "a block of the snapshot has " +
+                                            std::to_string(record.metadata.size()) +
+                                            " bytes of metadata; this server takes " +
+                                            std::to_string(core.options().max_metadata_bytes)};
+}
+
+// Error: state_conflict for different shapes.
+Result<> check_shapes(const CacheCore& core, const SnapshotReader& reader) {
+  const CacheConfig& saved = reader.header().config;
+  if (same_shapes(saved, core.config)) return {};
+  return Error{ErrorCode::state_conflict, "the snapshot's blocks have " + words(saved) +
+                                              "; those of cache " + core.config.name + " have " +
+                                              words(core.config)};
 }
 
 class Loading {
@@ -75,8 +93,7 @@ class Loading {
   }
 
   Result<> load_all() {
-    const std::uint64_t most =
-        std::clamp<std::uint64_t>(kBatchBytes / core_.block_bytes, 1, kMaxBatch);
+    const std::uint64_t most = max_batch(core_);
     std::vector<SnapshotReader::Block> batch;
     for (auto block = reader_.next(); block; block = reader_.next()) {
       if (has_expired(block->record, core_.services->clock.unix_ms())) continue;
@@ -84,7 +101,7 @@ class Loading {
         progress_.add(TransferTable::Arrived{.blocks = 1});
         continue;
       }
-      if (batch.size() == most || (!batch.empty() && !alike(batch.front(), *block))) {
+      if (batch.size() == most || (!batch.empty() && !alike(batch.front().record, block->record))) {
         CAIRN_TRY(load(batch));
         batch.clear();
       }
@@ -93,13 +110,26 @@ class Loading {
     return batch.empty() ? Result<>() : load(batch);
   }
 
+  // Into the slots of a plan, which has left out the blocks that had expired by then.
+  Result<> load_planned(const SnapshotReplacement& replacement, ReservedSlots& slots) {
+    std::vector<SnapshotReader::Block> batch;
+    for (const ReplacementPlan::Run& run : replacement.plan->runs()) {
+      CAIRN_TRY(progress_.check_wanted());
+      batch.clear();
+      while (batch.size() < run.count) {
+        auto block = reader_.next();
+        if (!has_expired(block->record, replacement.unix_ms)) batch.push_back(std::move(*block));
+      }
+      Ingest ingest(cache_, {});
+      for (const SnapshotReader::Block& block : batch) ingest.add(described(block.record));
+      CAIRN_TRY(adopt(ingest, slots.next(run.count)));
+      CAIRN_TRY(fill(batch, ingest));
+    }
+    return {};
+  }
+
  private:
   using Blocks = std::span<const SnapshotReader::Block>;
-
-  static bool alike(const SnapshotReader::Block& a, const SnapshotReader::Block& b) {
-    return highest(a.record) == highest(b.record) && a.record.priority == b.record.priority &&
-           a.record.key.kv_group() == b.record.key.kv_group();
-  }
 
   Result<> load(Blocks batch) {
     CAIRN_TRY(progress_.check_wanted());
@@ -121,6 +151,20 @@ class Loading {
     const std::size_t half = batch.size() / 2;
     CAIRN_TRY(load(batch.first(half)));
     return load(batch.subspan(half));
+  }
+
+  // While clients have as many leases as may be open, waits for one to end.
+  Result<> adopt(Ingest& ingest, std::span<const SlotRef> slots) {
+    while (true) {
+      auto adopted = ingest.adopt(slots);
+      if (adopted || adopted.error().code != ErrorCode::too_many) return adopted;
+      if (auto wanted = progress_.check_wanted(); !wanted) {
+        CacheLock locked(core_, LockUse::upkeep);
+        for (const SlotRef at : slots) locked->store.unpin(at);
+        return wanted;
+      }
+      std::this_thread::sleep_for(kLeaseAfter);
+    }
   }
 
   CommitBlock described(const SnapshotRecord& record) const {
@@ -184,22 +228,12 @@ class Loading {
 }  // namespace
 
 Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& reader) {
-  const CacheConfig& saved = reader.header().config;
-  if (!same_shapes(saved, core.config)) {
-    return Error{ErrorCode::state_conflict, "the snapshot's blocks have " + words(saved) +
-                                                "; those of cache " + core.config.name + " have " +
-                                                words(core.config)};
-  }
+  CAIRN_TRY(check_shapes(core, reader));
   SnapshotFit found;
   const std::int64_t now = core.services->clock.unix_ms();
   for (auto block = reader.next(); block; block = reader.next()) {
     const SnapshotRecord& record = block->record;
-    if (record.metadata.size() > core.options().max_metadata_bytes) {
-      return Error{ErrorCode::out_of_range, "a block of the snapshot has " +
-                                                std::to_string(record.metadata.size()) +
-                                                " bytes of metadata; this server takes " +
-                                                std::to_string(core.options().max_metadata_bytes)};
-    }
+    CAIRN_TRY(check_metadata(core, record));
     if (has_expired(record, now)) continue;
     ++found.wanted;
     if (!is_there(cache, record.key)) ++found.missing;
@@ -208,6 +242,52 @@ Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& rea
   CacheLock locked(core, LockUse::upkeep);
   for (Tier tier : kTiers) found.room += locked->store.pool(tier).free_count();
   return found;
+}
+
+Result<SnapshotReplacement> plan_replacement(CacheCore& core, SnapshotReader& reader) {
+  CAIRN_TRY(check_shapes(core, reader));
+  auto plan = std::make_shared<ReplacementPlan>(core);
+  SnapshotReplacement made{.unix_ms = core.services->clock.unix_ms()};
+  std::optional<SnapshotRecord> first;  // of a batch
+  std::uint32_t count = 0;
+  const auto place = [&] {
+    if (!first) return;
+    // Blocks after one without room would have no parent, so nothing more is placed.
+    if (made.placed + count == made.wanted) {
+      made.placed += plan->add({.first = highest(*first),
+                                .kv_group = first->key.kv_group(),
+                                .priority = first->priority,
+                                .count = count});
+    }
+  };
+  for (auto block = reader.next(); block; block = reader.next()) {
+    CAIRN_TRY(check_metadata(core, block->record));
+    if (has_expired(block->record, made.unix_ms)) continue;
+    if (first && (count == max_batch(core) || !alike(*first, block->record))) {
+      place();
+      first.reset();
+    }
+    if (!first) {
+      first = block->record;
+      count = 0;
+    }
+    ++count;
+    ++made.wanted;
+  }
+  place();
+  reader.rewind();
+  made.plan = std::move(plan);
+  return made;
+}
+
+Result<> replace_blocks(std::shared_ptr<Cache> cache, SnapshotReader& reader,
+                        const SnapshotReplacement& replacement, SnapshotProgress& progress) {
+  const std::shared_ptr<CacheCore> core = cache->core();
+  Loading loading(std::move(cache), reader, progress);
+  CAIRN_TRY(loading.check_all());
+  auto slots = empty_for(core, *replacement.plan, progress);
+  if (!slots) return std::move(slots).error();
+  return loading.load_planned(replacement, *slots);
 }
 
 Result<> load_blocks(std::shared_ptr<Cache> cache, SnapshotReader& reader, bool partial,

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/thread.hpp"
+#include "blockmgr/snapshot/replacement.hpp"
 #include "blockmgr/snapshot/snapshot_job.hpp"
 
 namespace cairn {
@@ -75,7 +76,7 @@ Snapshots::~Snapshots() {
     MutexLock lock(impl_->mutex);
     jobs = impl_->jobs;
   }
-  for (const auto& [id, job] : jobs) job->progress.cancel();
+  for (const auto& [id, job] : jobs) job->progress.stop();
   for (const auto& [id, job] : jobs) job->thread.join();
 }
 
@@ -232,6 +233,26 @@ Result<TransferId> Snapshots::restore(const std::shared_ptr<Cache>& cache,
     return Error{error.code, "snapshot " + request.file.filename().string() + ": " + error.detail};
   };
   if (auto loaded = (*reader)->load_index(); !loaded) return named(loaded.error());
+  if (request.replace) {
+    auto planned = plan_replacement(*cache->core(), **reader);
+    if (!planned) return named(planned.error());
+    if (planned->placed < planned->wanted && !request.partial) {
+      return Error{ErrorCode::no_capacity,
+                   "the snapshot has " + std::to_string(planned->wanted) + " blocks; cache " +
+                       cache->config().name + " has room for the first " +
+                       std::to_string(planned->placed) + " even when it is empty"};
+    }
+    CAIRN_TRY(check_unleased(*cache->core()));
+    const std::uint64_t total = planned->placed;
+    return impl_->start(
+        {.cache = cache,
+         .file = request.file,
+         .blocks_total = total,
+         .work = [cache, shared = std::shared_ptr<SnapshotReader>(std::move(*reader)),
+                  planned = std::move(*planned)](SnapshotProgress& progress) {
+           return replace_blocks(cache, *shared, planned, progress);
+         }});
+  }
   const auto found = fit(*cache->core(), *cache, **reader);
   if (!found) return named(found.error());
   if (found->missing > found->room && !request.partial) {

@@ -33,7 +33,8 @@ struct SnapshotInfo {
 // the unfinished file.
 //
 // A restore checks every byte of the file before it changes anything. It fills only free slots:
-// blocks in the cache stay, and restored blocks are evicted before them.
+// blocks in the cache stay, and restored blocks are evicted before them. With `replace` it first
+// drops all blocks of the cache at once, and the snapshot's take their slots.
 //
 // Both are transfers: BlockManager::transfer() and related calls report and cancel them.
 // Thread-safe. The calls read and write files, so they block.
@@ -57,9 +58,13 @@ class Snapshots {
   struct RestoreRequest {
     std::filesystem::path file;
     bool partial = false;  // without room for all: loads what fits, whole prefixes
+    // Drops the cache's blocks once the file is checked. Before that, an error or a cancellation
+    // leaves them; after it, the job can no longer be cancelled.
+    bool replace = false;
   };
   // Errors: unknown_snapshot; broken_snapshot; state_conflict for another shape, or if another job
-  // of the cache runs; out_of_range for too long metadata; no_capacity; queue_full.
+  // of the cache runs; out_of_range for too long metadata; no_capacity; queue_full; with `replace`
+  // leased if a lease holds a block.
   Result<TransferId> restore(const std::shared_ptr<Cache>& cache, const RestoreRequest& request);
 
   // Sorted by name. unknown_cache if there is no snapshot and `cache_exists` is false.

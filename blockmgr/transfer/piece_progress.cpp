@@ -1,33 +1,65 @@
 #include "blockmgr/transfer/piece_progress.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace cairn {
 
-std::span<PieceProgress::Piece> PieceProgress::at(Range range) {
-  return std::span(pieces_).subspan(range.first, range.count);
+template <class Pieces, class Use>
+void PieceProgress::each(Pieces& pieces, Range range, Use&& use) {
+  for (std::uint32_t row = 0; row < range.rows; ++row) {
+    const std::size_t first = std::size_t{row} * range.row_pieces + range.first;
+    for (std::size_t i = first; i < first + range.count; ++i) use(pieces[i]);
+  }
+}
+
+template <class Is>
+bool PieceProgress::all(Range range, Is&& is) const {
+  bool are = true;
+  each(pieces_, range, [&](const Piece& piece) { are = are && is(piece); });
+  return are;
 }
 
 bool PieceProgress::claim(Range range) {
-  const auto wanted = at(range);
-  if (std::ranges::any_of(wanted, &Piece::claimed)) return false;
-  for (Piece& piece : wanted) piece.claimed = true;
+  if (is_claimed(range)) return false;
+  each(pieces_, range, [](Piece& piece) { piece.claimed = true; });
   ++writers_;
   return true;
 }
 
+bool PieceProgress::is_claimed(Range range) const {
+  return !all(range, [](const Piece& piece) { return !piece.claimed; });
+}
+
 void PieceProgress::end(Range range, End how) {
-  for (Piece& piece : at(range)) {
+  each(pieces_, range, [how](Piece& piece) {
     piece.claimed = false;
     if (how == End::written) piece.content = Content::written;
     if (how == End::torn) piece.content = Content::torn;
-  }
+  });
   --writers_;
 }
 
 bool PieceProgress::any_written() const {
   return std::ranges::any_of(pieces_,
                              [](const Piece& piece) { return piece.content != Content::missing; });
+}
+
+bool PieceProgress::any_written(Range range) const {
+  return !all(range, [](const Piece& piece) {
+    return piece.content == Content::missing || piece.content == Content::filled;
+  });
+}
+
+bool PieceProgress::has_piece() const {
+  return std::ranges::any_of(pieces_,
+                             [](const Piece& piece) { return piece.content == Content::written; });
+}
+
+bool PieceProgress::is_written(Range range) const {
+  return all(range, [](const Piece& piece) {
+    return piece.content == Content::written && !piece.claimed;
+  });
 }
 
 std::vector<std::uint32_t> PieceProgress::missing() const {
@@ -44,14 +76,20 @@ std::optional<std::uint32_t> PieceProgress::first_torn() const {
   return static_cast<std::uint32_t>(found - pieces_.begin());
 }
 
+void PieceProgress::set_filled(Range range) {
+  each(pieces_, range, [](Piece& piece) {
+    if (piece.content == Content::missing) piece.content = Content::filled;
+  });
+}
+
 void PieceProgress::set_written(Range range) {
-  for (Piece& piece : at(range)) {
-    if (piece.content == Content::missing) piece.content = Content::written;
-  }
+  each(pieces_, range, [](Piece& piece) {
+    if (piece.content != Content::torn) piece.content = Content::written;
+  });
 }
 
 void PieceProgress::set_torn(Range range) {
-  for (Piece& piece : at(range)) piece.content = Content::torn;
+  each(pieces_, range, [](Piece& piece) { piece.content = Content::torn; });
 }
 
 bool PieceProgress::take_turn(UniqueFunction<void()>& turn) {

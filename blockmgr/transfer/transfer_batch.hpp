@@ -31,12 +31,15 @@ struct TransferBatch {
     SlotRef destination;
     bool ended = false;  // arrived, failed or cancelled
   };
-  std::uint64_t number = 0;  // of background batches
-  TimePoint began{};         // of background batches
+  std::uint64_t number = 0;  // 0: has not begun
+  TimePoint began{};
   Purpose purpose = Purpose::transfer;
   Tier to = Tier::device;
   std::int32_t priority = 0;
   bool drop_source = false;                          // transfer
+  bool is_prefetch = false;                          // transfer: no request waits for it yet
+  bool is_waited_for = false;                        // a prefetch for which a request waits by now
+  std::uint64_t prefetching_units = 0;               // of a launched prefetch
   EvictionReason reason = EvictionReason::capacity;  // offload
   std::optional<TransferId> transfer;
   std::optional<LeaseId> lease;  // also holds the new copies, if it is still open

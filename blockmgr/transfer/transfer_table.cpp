@@ -89,7 +89,7 @@ void TransferTable::set_error(TransferId id, Error error) {
   records_.at(id).status.error = std::move(error);
 }
 
-void TransferTable::set_values(TransferId id, std::vector<std::int64_t> values) {
+void TransferTable::set_values(TransferId id, Numbers values) {
   MutexLock lock(mutex_);
   records_.at(id).status.values = std::move(values);
 }

@@ -57,7 +57,7 @@ class TransferTable {
   void set_total(TransferId id, std::uint64_t blocks_total);
   void set_error(TransferId id, Error error);
   void set_agreed(TransferId id, std::uint64_t blocks);
-  void set_values(TransferId id, std::vector<std::int64_t> values);
+  void set_values(TransferId id, Numbers values);
   void set_layers_done(TransferId id, std::uint64_t layers);
   // Removes a transfer whose id no client has got. REQUIRES: it has not begun.
   void withdraw(TransferId id);

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "blockmgr/index/types.hpp"
+#include "transport/collective/numbers.hpp"
 
 namespace cairn {
 
@@ -25,9 +26,9 @@ struct TransferSummary {
   std::uint64_t blocks_total = 0;
   std::uint64_t blocks_failed = 0;
   std::uint64_t bytes = 0;
-  std::optional<Error> error = {};                       // what ended it, if no single key did
-  std::optional<std::uint64_t> agreed_blocks = {};       // for a group that agreed
-  std::optional<std::vector<std::int64_t>> values = {};  // for a group that reduced numbers
+  std::optional<Error> error = {};                  // what ended it, if no single key did
+  std::optional<std::uint64_t> agreed_blocks = {};  // for a group that agreed
+  std::optional<Numbers> values = {};               // for a group that reduced numbers
   // For a copy to or from an agent: layers that have arrived of all blocks, counted from the first
   // layer.
   std::optional<std::uint64_t> layers_done = {};
@@ -52,12 +53,12 @@ struct TransferList {
   std::uint64_t next_cursor = 0;  // 0: no more
 };
 
-// A block on its way to a lower tier that no request asked to move.
+// A block on its way to another tier, or waiting for that.
 struct PendingBlock {
   BlockKey key;
   Tier from = Tier::device;
   Tier to = Tier::disk;
-  std::uint64_t age_ms = 0;  // since the start
+  std::uint64_t age_ms = 0;  // since it has waited
 };
 struct PendingRequest {
   std::uint32_t limit = 100;

@@ -41,19 +41,30 @@ void CachingAllocator::Buffer::reset() {
 
 Result<CachingAllocator::Buffer> CachingAllocator::allocate(std::uint64_t size_bytes,
                                                             Stream& stream) {
+  return allocate_for(size_bytes, &stream);
+}
+
+Result<CachingAllocator::Buffer> CachingAllocator::allocate(std::uint64_t size_bytes) {
+  return allocate_for(size_bytes, nullptr);
+}
+
+Result<CachingAllocator::Buffer> CachingAllocator::allocate_for(std::uint64_t size_bytes,
+                                                                Stream* stream) {
   if (size_bytes == 0 || size_bytes > BlockHeap::kMaxBytes) {
     return Error{ErrorCode::out_of_range, "an allocation has 1 to " +
                                               std::to_string(BlockHeap::kMaxBytes) +
                                               " bytes; this one " + std::to_string(size_bytes)};
   }
   const std::uint64_t block_bytes = BlockHeap::round_to_block(size_bytes);
-  std::uint32_t lane = 0;
+  std::uint32_t lane = kNoStream;
   {
     MutexLock lock(mutex_);
     if (waiting_events_ > 0) poll();
-    const auto number = number_of(stream);
-    if (!number) return number.error();
-    lane = *number;
+    if (stream != nullptr) {
+      const auto number = number_of(*stream);
+      if (!number) return number.error();
+      lane = *number;
+    }
     // Counted now; otherwise the number could belong to another stream after the call to the
     // driver.
     ++states_[lane].buffers;
@@ -153,7 +164,7 @@ Result<> CachingAllocator::record(HeapBlock& block, Stream& stream) {
   ++states_[*number].buffers;
   return {};
 }
-static_assert(CachingAllocator::kMaxStreams <= 64, "a set of streams is one word");
+static_assert(BlockHeap::kMaxLanes <= 64, "a set of streams is one word");
 
 void CachingAllocator::free(HeapBlock& block) {
   {
@@ -284,7 +295,9 @@ Result<> CachingAllocator::wait_for_stream(std::uint32_t number) {
     MutexLock lock(mutex_);
     stream = streams_[number];
   }
-  if (stream == nullptr) return {};  // its work had ended when it was forgotten
+  // Memory of no stream is free only when all its users are done, and the work of a stream had
+  // ended when it was forgotten.
+  if (stream == nullptr) return {};
   auto event = stream->record();
   if (!event) return std::move(event).error();
   return (*event)->wait();
@@ -292,11 +305,11 @@ Result<> CachingAllocator::wait_for_stream(std::uint32_t number) {
 
 Result<std::uint32_t> CachingAllocator::number_of(Stream& stream) {
   std::uint32_t unused = used_numbers_;
-  for (std::uint32_t number = 0; number < used_numbers_; ++number) {
+  for (std::uint32_t number = kNoStream + 1; number < used_numbers_; ++number) {
     if (streams_[number] == &stream) return number;
     if (streams_[number] == nullptr) unused = std::min(unused, number);
   }
-  if (unused == kMaxStreams) {
+  if (unused == BlockHeap::kMaxLanes) {
     return Error{ErrorCode::too_many, "memory is cached for " + std::to_string(kMaxStreams) +
                                           " streams already; forget one"};
   }
@@ -327,8 +340,9 @@ void CachingAllocator::strike_out(const Stream* stream) {
   *found = nullptr;
 }
 
-AllocatorStatistics CachingAllocator::statistics() const {
+AllocatorStatistics CachingAllocator::statistics() {
   MutexLock lock(mutex_);
+  if (waiting_events_ > 0) poll();
   AllocatorStatistics now = counts_;
   const WholeMemory::Now wholes = wholes_->now();
   now.allocations = now.cache_hits + now.cache_misses;

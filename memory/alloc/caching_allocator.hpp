@@ -28,12 +28,16 @@ namespace cairn {
 //   auto scratch = allocator.allocate(size_bytes, stream);      // use it on `stream`
 //   scratch->record_stream(other);                              // and on another one
 //
+//   auto list = allocator.allocate(size_bytes);                 // the CPU writes it
+//   list->record_stream(stream);                                // and `stream` reads it
+//
 // An allocation served from the cache does not wait. Any other asks the driver, and first waits for
 // the streams of the segments that are returned.
 class alignas(kCacheLineBytes) CachingAllocator {
  public:
-  // Number of known streams: a set of them is then one machine word.
-  static constexpr std::size_t kMaxStreams = BlockHeap::kMaxLanes;
+  // Number of known streams: a set of them is then one machine word. One lane of the heap is for
+  // memory of no stream.
+  static constexpr std::size_t kMaxStreams = BlockHeap::kMaxLanes - 1;
 
   struct Options {
     int device_id = 0;
@@ -96,6 +100,9 @@ class alignas(kCacheLineBytes) CachingAllocator {
   // BlockHeap::kMaxBytes; too_many: the allocator already knows kMaxStreams others; no_capacity,
   // device_error: the driver's.
   Result<Buffer> allocate(std::uint64_t size_bytes, Stream& stream);
+  // Memory of no stream, for what is not ordered by one: the CPU writes it, or several streams use
+  // it. Each of them is recorded. Errors: as above.
+  Result<Buffer> allocate(std::uint64_t size_bytes);
 
   // Memory in a separate segment, zeroed, until the Region is destroyed: for permanent memory, and
   // for memory that other processes map, because they see the whole segment. Kept for the next use
@@ -113,7 +120,8 @@ class alignas(kCacheLineBytes) CachingAllocator {
   // REQUIRES: no buffer was allocated for it or recorded on it.
   void end_stream(std::unique_ptr<Stream> stream);
 
-  AllocatorStatistics statistics() const;
+  // Takes note of work that has ended, so that `pending` is what streams still use.
+  AllocatorStatistics statistics();
   void reset_peak();  // sets both peaks to the current values
 
  private:
@@ -127,6 +135,9 @@ class alignas(kCacheLineBytes) CachingAllocator {
     std::deque<Pending> pending;
   };
 
+  // The lane of memory of no stream: `streams_` has none there.
+  static constexpr std::uint32_t kNoStream = 0;
+  Result<Buffer> allocate_for(std::uint64_t size_bytes, Stream* stream);
   Result<std::uint32_t> number_of(Stream& stream) CAIRN_REQUIRES(mutex_);
   void strike_out(const Stream* stream) CAIRN_REQUIRES(giving_back_);
   Result<Region> reserve(std::uint64_t block_bytes);
@@ -152,12 +163,13 @@ class alignas(kCacheLineBytes) CachingAllocator {
 
   // Held while segments are returned, so that no stream is destroyed meanwhile. Before mutex_.
   Mutex giving_back_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   BlockHeap heap_ CAIRN_GUARDED_BY(mutex_);
   // A stream's number is its lane in the heap. Null: the number is free, and so is its memory.
-  std::array<Stream*, kMaxStreams> streams_ CAIRN_GUARDED_BY(mutex_){};
-  std::array<StreamState, kMaxStreams> states_ CAIRN_GUARDED_BY(mutex_);
-  std::uint32_t used_numbers_ CAIRN_GUARDED_BY(mutex_) = 0;  // lower numbers were assigned once
+  std::array<Stream*, BlockHeap::kMaxLanes> streams_ CAIRN_GUARDED_BY(mutex_){};
+  std::array<StreamState, BlockHeap::kMaxLanes> states_ CAIRN_GUARDED_BY(mutex_);
+  // Lower numbers were assigned once.
+  std::uint32_t used_numbers_ CAIRN_GUARDED_BY(mutex_) = kNoStream + 1;
   std::uint64_t waiting_events_ CAIRN_GUARDED_BY(mutex_) = 0;
   AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);  // without whole memory, except the peaks
   const std::shared_ptr<WholeMemory> wholes_;            // its lock is taken inside mutex_

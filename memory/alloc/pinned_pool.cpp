@@ -157,6 +157,13 @@ void PinnedPool::give_back(Region region) {
   if (somebody_waits) serve();
 }
 
+void PinnedPool::trim() {
+  std::vector<Region> unused;  // destroyed after the lock
+  MutexLock lock(mutex_);
+  unused.swap(kept_);
+  for (const Region& slot : unused) counts_.reserved_bytes -= slot.size_bytes();
+}
+
 AllocatorStatistics PinnedPool::statistics() const {
   MutexLock lock(mutex_);
   AllocatorStatistics now = counts_;

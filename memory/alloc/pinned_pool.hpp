@@ -66,6 +66,9 @@ class alignas(kCacheLineBytes) PinnedPool {
   // two such threads could wait for each other.
   Result<Slot> acquire(std::uint64_t size_bytes);
 
+  // Frees the slots that are kept for the next user.
+  void trim();
+
   AllocatorStatistics statistics() const;
 
  private:

@@ -31,6 +31,9 @@ SlabPool::SlabPool(Source source, Options options)
 
 SlabPool::~SlabPool() {
   MutexLock lock(mutex_);
+  for (Pending& one : pending_) {
+    if (one.event != nullptr) static_cast<void>(one.event->wait());
+  }
   CAIRN_ASSERT(counts_.allocated_bytes == 0, "memory would be freed under its user");
 }
 
@@ -41,6 +44,7 @@ Result<SlabPool::Buffer> SlabPool::allocate(std::uint64_t size_bytes) {
   }
   std::list<Slab> unused;  // destroyed after the lock
   MutexLock lock(mutex_);
+  poll();
   const std::size_t number = class_of(size_bytes);
   SizeClass& size_class = classes_[number];
   if (!size_class.with_room.empty()) {
@@ -95,6 +99,39 @@ SlabPool::Buffer SlabPool::take(Slab& slab, std::uint64_t size_bytes) {
 
 void SlabPool::give_back(Slab& slab, std::byte* data) {
   MutexLock lock(mutex_);
+  ++counts_.frees;
+  counts_.allocated_bytes -= slab.object_bytes;
+  put(slab, data);
+}
+
+// The event is recorded without the lock: a stream with a full queue blocks its caller.
+void SlabPool::give_back_after(Slab& slab, std::byte* data, Stream& stream) {
+  auto event = stream.record();
+  MutexLock lock(mutex_);
+  ++counts_.frees;
+  counts_.allocated_bytes -= slab.object_bytes;
+  counts_.pending_bytes += slab.object_bytes;
+  pending_.push_back({event ? std::move(*event) : nullptr, &slab, data});
+}
+
+// If the work failed, it may still be running: the object stays pending.
+void SlabPool::poll() {
+  for (std::size_t i = 0; i < pending_.size();) {
+    Pending& one = pending_[i];
+    const Result<bool> ready = one.event == nullptr ? false : one.event->ready();
+    if (!ready) one.event.reset();
+    if (!ready || !*ready) {
+      ++i;
+      continue;
+    }
+    counts_.pending_bytes -= one.slab->object_bytes;
+    put(*one.slab, one.data);
+    if (i + 1 < pending_.size()) one = std::move(pending_.back());
+    pending_.pop_back();
+  }
+}
+
+void SlabPool::put(Slab& slab, std::byte* data) {
   const auto offset_bytes = static_cast<std::uint64_t>(data - slab.region.data());
   CAIRN_ASSERT(slab.free.size() < slab.objects, "an object freed twice would be given out twice");
   if (slab.free.empty()) {
@@ -102,8 +139,6 @@ void SlabPool::give_back(Slab& slab, std::byte* data) {
     size_class.with_room.splice(size_class.with_room.begin(), size_class.full, slab.self);
   }
   slab.free.push_back(static_cast<std::uint32_t>(offset_bytes / slab.object_bytes));
-  ++counts_.frees;
-  counts_.allocated_bytes -= slab.object_bytes;
 }
 
 std::list<SlabPool::Slab> SlabPool::take_unused() {
@@ -128,11 +163,13 @@ void SlabPool::count_typed(std::uint64_t objects) {
 void SlabPool::trim() {
   std::list<Slab> unused;  // destroyed after the lock
   MutexLock lock(mutex_);
+  poll();
   unused = take_unused();
 }
 
-AllocatorStatistics SlabPool::statistics() const {
+AllocatorStatistics SlabPool::statistics() {
   MutexLock lock(mutex_);
+  poll();
   AllocatorStatistics now = counts_;
   now.limit_bytes = options_.limit_bytes;
   now.allocations = now.cache_hits + now.cache_misses;
@@ -145,7 +182,19 @@ AllocatorStatistics SlabPool::statistics() const {
 }
 
 SlabPool::Buffer::~Buffer() {
-  if (pool_ != nullptr) pool_->give_back(*slab_, data_);
+  if (pool_ == nullptr) return;
+  if (stream_ != nullptr) {
+    pool_->give_back_after(*slab_, data_, *stream_);
+  } else {
+    pool_->give_back(*slab_, data_);
+  }
+}
+
+RegionView SlabPool::Buffer::view() const {
+  if (pool_ == nullptr) return {};
+  const Region& region = slab_->region;
+  const auto offset_bytes = static_cast<std::uint64_t>(data_ - region.data());
+  return region.view({.offset_bytes = offset_bytes, .size_bytes = size_bytes_}).value();
 }
 
 std::uint64_t SlabPool::Buffer::capacity_bytes() const {
@@ -157,6 +206,7 @@ void SlabPool::Buffer::swap(Buffer& other) noexcept {
   std::swap(slab_, other.slab_);
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(stream_, other.stream_);
 }
 
 }  // namespace cairn

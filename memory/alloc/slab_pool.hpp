@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,11 +14,13 @@
 #include "base/result.hpp"
 #include "base/unique_function.hpp"
 #include "memory/alloc/statistics.hpp"
+#include "memory/device_runtime.hpp"
 #include "memory/region.hpp"
 
 namespace cairn {
 
-// Host memory for objects of any size up to 8 GiB, by size classes. Each class divides slabs into
+// Memory for objects of any size up to 8 GiB, by size classes: of the host, or of a device, whose
+// streams may still use an object that was freed. Each class divides slabs into
 // objects of its size, so nothing fragments and freeing takes constant time. Four classes per
 // doubling: at most a fifth of an object is wasted. Slabs are kept for the next user until trim(),
 // or until another class needs their room. Thread-safe.
@@ -32,7 +35,7 @@ class alignas(kCacheLineBytes) SlabPool {
   static constexpr std::uint64_t kLeastSlabBytes = 256ull << 10;
   static constexpr std::uint64_t kMaxSlabBytes = 8ull << 20;  // of one object if that is larger
 
-  // Where slabs come from: &Region::system, or a runtime's pinned memory.
+  // Where slabs come from: &Region::system, a runtime's pinned memory, or a device's allocator.
   using Source = UniqueFunction<Result<Region>(std::uint64_t size_bytes)>;
   struct Options {
     std::uint64_t limit_bytes = 256ull << 20;  // of all slabs together
@@ -62,6 +65,11 @@ class alignas(kCacheLineBytes) SlabPool {
     std::uint64_t size_bytes() const { return size_bytes_; }  // as requested
     std::uint64_t capacity_bytes() const;
     std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
+    RegionView view() const;
+    // Work on `stream`, issued before the buffer is freed, uses it: it is reused when that work has
+    // ended, and never if nobody can tell. REQUIRES: no other stream does. The stream must outlive
+    // the buffer.
+    void record_stream(Stream& stream) { stream_ = &stream; }
 
    private:
     friend class SlabPool;
@@ -70,6 +78,7 @@ class alignas(kCacheLineBytes) SlabPool {
     Slab* slab_ = nullptr;
     std::byte* data_ = nullptr;
     std::uint64_t size_bytes_ = 0;
+    Stream* stream_ = nullptr;
   };
 
   // out_of_range: 0 bytes or more than kMaxBytes; no_capacity: the limit is reached; the source's.
@@ -79,7 +88,8 @@ class alignas(kCacheLineBytes) SlabPool {
   // Frees the slabs without an object in use.
   void trim();
 
-  AllocatorStatistics statistics() const;
+  // Takes note of work that has ended, so that `pending` is what streams still use.
+  AllocatorStatistics statistics();
 
   // The size of the objects that serve a request. REQUIRES: 0 < size_bytes <= kMaxBytes.
   static std::uint64_t class_bytes(std::uint64_t size_bytes);
@@ -96,11 +106,22 @@ class alignas(kCacheLineBytes) SlabPool {
   Buffer take(Slab& slab, std::uint64_t size_bytes) CAIRN_REQUIRES(mutex_);
   std::list<Slab> take_unused() CAIRN_REQUIRES(mutex_);
   void give_back(Slab& slab, std::byte* data);
+  void give_back_after(Slab& slab, std::byte* data, Stream& stream);
+  void put(Slab& slab, std::byte* data) CAIRN_REQUIRES(mutex_);
+  void poll() CAIRN_REQUIRES(mutex_);
+
+  // A freed object and the end of the work that uses it. Without an event nobody can tell the end.
+  struct Pending {
+    std::unique_ptr<Event> event;
+    Slab* slab = nullptr;
+    std::byte* data = nullptr;
+  };
 
   const Options options_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   Source source_ CAIRN_GUARDED_BY(mutex_);
   std::array<SizeClass, kClasses> classes_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<Pending> pending_ CAIRN_GUARDED_BY(mutex_);
   AllocatorStatistics counts_ CAIRN_GUARDED_BY(mutex_);
 };
 

@@ -22,6 +22,7 @@ Result<Region> allocate_cuda_unified(std::shared_ptr<CudaContext> context,
 struct CudaPinnedRequest {
   CudaMemoryRequest memory;
   bool numa_aware = false;
+  SharedFilePlace place = {};
 };
 Result<Region> allocate_cuda_pinned(std::shared_ptr<CudaContext> context,
                                     CudaPinnedRequest request);

@@ -123,7 +123,8 @@ Result<Region> allocate_cuda_pinned(std::shared_ptr<CudaContext> context,
   CAIRN_TRY(device.alive());
   auto memory = map_shared_memory({.kind = StorageKind::pinned,
                                    .size_bytes = request.memory.size_bytes,
-                                   .numa_node = request.numa_aware ? device.info().numa_node : -1},
+                                   .numa_node = request.numa_aware ? device.info().numa_node : -1,
+                                   .place = request.place},
                                   context->host_budget);
   if (!memory) return memory;
   // Registering allocates missing pages one by one, in a single thread.

@@ -58,11 +58,13 @@ class CudaRuntime final : public DeviceRuntime {
   // For every device; memory near one that is left out is near none.
   Result<Region> allocate_pinned(std::uint64_t size_bytes, PinnedOptions options) override {
     if (std::ranges::count(left_out_, options.device_id, &LeftOutDevice::id) > 0) {
-      options = {.numa_aware = false, .device_id = devices_.front().id};
+      options.numa_aware = false;
+      options.device_id = devices_.front().id;
     }
     CAIRN_TRY(check_device(options.device_id));
-    return allocate_cuda_pinned(
-        context_, {.memory = {options.device_id, size_bytes}, .numa_aware = options.numa_aware});
+    return allocate_cuda_pinned(context_, {.memory = {options.device_id, size_bytes},
+                                           .numa_aware = options.numa_aware,
+                                           .place = options.place});
   }
   Result<Region> allocate_unified(int device_id, std::uint64_t size_bytes) override {
     CAIRN_TRY(check_device(device_id));

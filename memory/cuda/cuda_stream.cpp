@@ -43,7 +43,10 @@ CudaStream::~CudaStream() {
   device_.check_release(cudaStreamDestroy(stream_), {"cudaStreamDestroy", "end a stream"});
 }
 
-Result<> CudaStream::copy(std::span<const MemoryCopy> copies, CopyForm form) {
+// A launch carries its pieces, and the driver reads the lists of the other forms before the call
+// returns: no list has to outlive the call.
+Result<> CudaStream::copy(std::span<const MemoryCopy> copies, CopyForm form,
+                          const RegionView& /*list*/) {
   plan_.clear();
   CAIRN_TRY(plan_.add(copies, context_->addresses, device_id_));
   CAIRN_TRY(device_.enter());

@@ -26,7 +26,7 @@ class alignas(kCacheLineBytes) CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   using Stream::copy;
-  Result<> copy(std::span<const MemoryCopy> copies, CopyForm form) override;
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm form, const RegionView& list) override;
   Result<> zero(std::byte* destination, std::uint64_t size_bytes) override;
   Result<> prefetch(const RegionView& unified, int device_id) override;
   Result<std::unique_ptr<Event>> record() override;

@@ -13,6 +13,7 @@
 
 #include "base/assert.hpp"
 #include "base/file_descriptor.hpp"
+#include "memory/exported_memory.hpp"
 #include "memory/mapping.hpp"
 
 namespace cairn {
@@ -40,34 +41,50 @@ class Reservation {
   std::uint64_t size_bytes_;
 };
 
+constexpr std::uint64_t kPageBytes = 4096;
+
 // Members are destroyed in reverse order: the bytes count as free only once they are.
 struct SharedMemory final : RegionBacking {
-  SharedMemory(Reservation reserved, FileDescriptor memfd, void* data, std::uint64_t size_bytes)
+  SharedMemory(Reservation reserved, FileDescriptor memfd, void* data,
+               RegionView::Part place_in_file)
       : reservation(std::move(reserved)),
         file(std::move(memfd)),
-        mapping(data, size_bytes),
-        total_bytes(size_bytes) {}
+        mapping(data, place_in_file.size_bytes),
+        place(place_in_file) {}
+  ~SharedMemory() override {
+    // In the file of other memory, the pages would outlive this.
+    if (place.offset_bytes > 0) static_cast<void>(punch({.size_bytes = place.size_bytes}));
+  }
+
+  Result<ExportedMemory> share(const Region& region) const override {
+    auto memory = RegionBacking::share(region);
+    if (memory) memory->offset_bytes = place.offset_bytes;
+    return memory;
+  }
 
   Result<bool> let_go(std::span<const RegionView::Part> parts) override {
-    std::uint64_t kept_bytes = total_bytes;
+    std::uint64_t kept_bytes = place.size_bytes;
     for (const RegionView::Part& part : parts) kept_bytes -= part.size_bytes;
-    for (const RegionView::Part& part : parts) {
-      while (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                         static_cast<::off_t>(part.offset_bytes),
-                         static_cast<::off_t>(part.size_bytes)) != 0) {
-        if (errno == EINTR) continue;
-        return Error{ErrorCode::io_error,
-                     "fallocate(FALLOC_FL_PUNCH_HOLE): " + std::generic_category().message(errno)};
-      }
-    }
+    for (const RegionView::Part& part : parts) CAIRN_TRY(punch(part));
     CAIRN_TRY(reservation.resize(kept_bytes));
     return true;
+  }
+
+  Result<> punch(RegionView::Part part) const {
+    while (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                       static_cast<::off_t>(place.offset_bytes + part.offset_bytes),
+                       static_cast<::off_t>(part.size_bytes)) != 0) {
+      if (errno == EINTR) continue;
+      return Error{ErrorCode::io_error,
+                   "fallocate(FALLOC_FL_PUNCH_HOLE): " + std::generic_category().message(errno)};
+    }
+    return {};
   }
 
   Reservation reservation;
   FileDescriptor file;
   Mapping mapping;
-  const std::uint64_t total_bytes;
+  const RegionView::Part place;  // in the file
 };
 
 // A preference, not a demand: a full node hands over to the next one. If binding is not allowed
@@ -85,6 +102,35 @@ Error no_memory(const SharedMemoryRequest& request, std::string_view call, int e
                                       std::string(to_string(request.kind)) +
                                       " memory: " + std::string(call) + ": " +
                                       std::generic_category().message(error_number)};
+}
+
+Result<FileDescriptor> new_file(const SharedMemoryRequest& request) {
+  FileDescriptor file(::memfd_create("cairn", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.get() < 0) return no_memory(request, "memfd_create", errno);
+  if (::ftruncate(file.get(), static_cast<::off_t>(request.size_bytes)) != 0) {
+    return no_memory(request, "ftruncate", errno);
+  }
+  // Otherwise a process that maps it could truncate it, and touching the missing part kills this
+  // process. It may become longer: see SharedFilePlace.
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+    return no_memory(request, "fcntl(F_ADD_SEALS)", errno);
+  }
+  // A new memfd's mode would admit everyone who can reach it.
+  if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) return no_memory(request, "fchmod", errno);
+  return file;
+}
+
+Result<FileDescriptor> longer_file(const SharedMemoryRequest& request) {
+  CAIRN_ASSERT(request.place.offset_bytes % kPageBytes == 0, "mmap refuses such an offset");
+  FileDescriptor file(::fcntl(request.place.fd, F_DUPFD_CLOEXEC, 0));
+  if (!file) return no_memory(request, "fcntl(F_DUPFD_CLOEXEC)", errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return no_memory(request, "fstat", errno);
+  const auto end = static_cast<::off_t>(request.place.offset_bytes + request.size_bytes);
+  if (status.st_size < end && ::ftruncate(file.get(), end) != 0) {
+    return no_memory(request, "ftruncate", errno);
+  }
+  return file;
 }
 
 }  // namespace
@@ -111,20 +157,11 @@ Result<Region> map_shared_memory(const SharedMemoryRequest& request,
   CAIRN_TRY(check_region_size(to_string(request.kind), request.size_bytes));
   CAIRN_TRY(budget->reserve(request.size_bytes));
   Reservation reservation(std::move(budget), request.size_bytes);
-  FileDescriptor file(::memfd_create("cairn", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file.get() < 0) return no_memory(request, "memfd_create", errno);
-  if (::ftruncate(file.get(), static_cast<::off_t>(request.size_bytes)) != 0) {
-    return no_memory(request, "ftruncate", errno);
-  }
-  // Otherwise a process that maps it could truncate it, and touching the missing part kills this
-  // process.
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return no_memory(request, "fcntl(F_ADD_SEALS)", errno);
-  }
-  // A new memfd's mode would admit everyone who can reach it.
-  if (::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) return no_memory(request, "fchmod", errno);
-  void* const data =
-      ::mmap(nullptr, request.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  auto opened = request.place.fd < 0 ? new_file(request) : longer_file(request);
+  if (!opened) return std::move(opened).error();
+  FileDescriptor file = std::move(*opened);
+  void* const data = ::mmap(nullptr, request.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            file.get(), static_cast<::off_t>(request.place.offset_bytes));
   if (data == MAP_FAILED) return no_memory(request, "mmap", errno);
   if (request.numa_node >= 0) prefer_node(data, request.size_bytes, request.numa_node);
   const Region::Parts parts{.kind = request.kind,
@@ -132,9 +169,10 @@ Result<Region> map_shared_memory(const SharedMemoryRequest& request,
                             .fd = file.get(),
                             .data = static_cast<std::byte*>(data),
                             .size_bytes = request.size_bytes};
-  return Region::adopt(parts,
-                       std::make_unique<SharedMemory>(std::move(reservation), std::move(file), data,
-                                                      request.size_bytes));
+  return Region::adopt(parts, std::make_unique<SharedMemory>(
+                                  std::move(reservation), std::move(file), data,
+                                  RegionView::Part{.offset_bytes = request.place.offset_bytes,
+                                                   .size_bytes = request.size_bytes}));
 }
 
 int numa_node_of_device(int device_id) {

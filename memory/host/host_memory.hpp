@@ -34,6 +34,7 @@ struct SharedMemoryRequest {
   int device_id = -1;
   std::uint64_t size_bytes = 0;
   int numa_node = -1;  // the node for its pages; -1: any
+  SharedFilePlace place = {};
 };
 
 // Zeroed memory in a memfd, so that another process can map it as well. Pages are allocated at

@@ -6,6 +6,7 @@
 #include "memory/device_runtime.hpp"
 #include "memory/exported_memory.hpp"
 #include "memory/host/host_memory.hpp"
+#include "memory/host/host_platform.hpp"
 #include "memory/host/host_stream.hpp"
 
 namespace cairn {
@@ -17,7 +18,8 @@ constexpr std::uint32_t kMaxHostDevices = 64;
 class HostRuntime final : public DeviceRuntime {
  public:
   explicit HostRuntime(HostRuntimeOptions options)
-      : host_budget_(
+      : visibility_(host_visibility(read_host_memory_facts())),
+        host_budget_(
             std::make_shared<MemoryBudget>("the machine's memory", machine_memory_bytes())) {
     const std::uint64_t device_bytes =
         options.device_bytes == 0 ? machine_memory_bytes() : options.device_bytes;
@@ -32,7 +34,7 @@ class HostRuntime final : public DeviceRuntime {
 
   std::string_view name() const override { return "host"; }
   std::span<const DeviceInfo> devices() const override { return devices_; }
-  MemoryVisibility visibility() const override { return MemoryVisibility::system; }
+  MemoryVisibility visibility() const override { return visibility_; }
   std::optional<std::string> lost() const override { return std::nullopt; }  // memory stays
 
   Result<Region> allocate_device(std::uint64_t size_bytes, DeviceOptions options) override {
@@ -50,7 +52,8 @@ class HostRuntime final : public DeviceRuntime {
     const auto index = static_cast<std::size_t>(options.device_id);
     return map_shared_memory({.kind = StorageKind::pinned,
                               .size_bytes = size_bytes,
-                              .numa_node = options.numa_aware ? devices_[index].numa_node : -1},
+                              .numa_node = options.numa_aware ? devices_[index].numa_node : -1,
+                              .place = options.place},
                              host_budget_);
   }
 
@@ -86,6 +89,7 @@ class HostRuntime final : public DeviceRuntime {
                                               std::to_string(devices_.size() - 1)};
   }
 
+  const MemoryVisibility visibility_;
   std::vector<DeviceInfo> devices_;
   std::vector<std::shared_ptr<MemoryBudget>> device_budgets_;
   const std::shared_ptr<MemoryBudget> host_budget_;  // pinned and unified

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,6 +22,9 @@ constexpr std::size_t kMaxQueuedOperations = 1024;
 // operation costs two context switches each, a third of the throughput at 64 KiB per copy.
 constexpr std::size_t kRefillOperations = kMaxQueuedOperations / 2;
 static_assert(kRefillOperations < kMaxQueuedOperations);
+// Up to this many copies travel with the operation, as in the arguments of a small launch on a GPU:
+// an allocation of device memory would cost more than theirs on the heap.
+constexpr std::size_t kMostCopiesInWork = 32;
 
 // State shared by an event and the operation that signals it; either may outlive the other.
 class alignas(kCacheLineBytes) EventState {
@@ -82,10 +86,16 @@ struct Signal {
 struct Wait {
   std::shared_ptr<EventState> event;
 };
-using Operation = std::variant<std::vector<MemoryCopy>, Zero, Signal, Wait>;
+// In device memory, which its owner keeps until it has run.
+struct Listed {
+  std::span<const MemoryCopy> copies;
+};
+using Operation = std::variant<std::vector<MemoryCopy>, Listed, Zero, Signal, Wait>;
 
 struct Execute {
-  void operator()(const std::vector<MemoryCopy>& copies) const {
+  void operator()(const std::vector<MemoryCopy>& copies) const { run(copies); }
+  void operator()(const Listed& listed) const { run(listed.copies); }
+  static void run(std::span<const MemoryCopy> copies) {
     for (const MemoryCopy& copy : copies) {
       std::memcpy(copy.destination, copy.source, copy.size_bytes);
     }
@@ -108,20 +118,28 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
   }
 
   // A thread's copies have one form.
-  Result<> copy(std::span<const MemoryCopy> copies, CopyForm /*form*/) override {
-    std::vector<MemoryCopy> wanted;
-    wanted.reserve(copies.size());
-    for (const MemoryCopy& copy : copies) {
-      if (copy.size_bytes == 0) continue;
-      if (copy.source == nullptr || copy.destination == nullptr || overlaps_itself(copy)) {
-        return Error{ErrorCode::device_error,
-                     "a copy of " + std::to_string(copy.size_bytes) +
-                         " bytes has no source, no destination, or the two overlap"};
-      }
-      wanted.push_back(copy);
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm /*form*/,
+                const RegionView& list) override {
+    if (list.size_bytes() == 0) {
+      std::vector<MemoryCopy> wanted(copies.size());
+      auto count = take(copies, wanted.data());
+      if (!count || *count == 0) return count ? Result<>() : std::move(count).error();
+      wanted.resize(*count);
+      return issue(std::move(wanted));
     }
-    if (wanted.empty()) return {};
-    return issue(std::move(wanted));
+    if (list.size_bytes() / sizeof(MemoryCopy) < copies.size()) {
+      return Error{ErrorCode::device_error, std::to_string(list.size_bytes()) +
+                                                " bytes do not hold a list of " +
+                                                std::to_string(copies.size()) + " copies"};
+    }
+    auto* const first = reinterpret_cast<MemoryCopy*>(list.data());
+    auto count = take(copies, first);
+    if (!count || *count == 0) return count ? Result<>() : std::move(count).error();
+    return issue(Listed{{first, *count}});
+  }
+
+  std::uint64_t list_bytes(std::size_t copies) const override {
+    return copies <= kMostCopiesInWork ? 0 : copies * sizeof(MemoryCopy);
   }
 
   Result<> zero(std::byte* destination, std::uint64_t size_bytes) override {
@@ -163,6 +181,21 @@ class alignas(kCacheLineBytes) HostStream final : public Stream {
   }
 
  private:
+  // Writes the copies that have bytes to `to`, and returns their number.
+  static Result<std::size_t> take(std::span<const MemoryCopy> copies, MemoryCopy* to) {
+    MemoryCopy* next = to;
+    for (const MemoryCopy& copy : copies) {
+      if (copy.size_bytes == 0) continue;
+      if (copy.source == nullptr || copy.destination == nullptr || overlaps_itself(copy)) {
+        return Error{ErrorCode::device_error,
+                     "a copy of " + std::to_string(copy.size_bytes) +
+                         " bytes has no source, no destination, or the two overlap"};
+      }
+      std::construct_at(next++, copy);
+    }
+    return static_cast<std::size_t>(next - to);
+  }
+
   Result<> issue(Operation operation) {
     MutexLock lock(mutex_);
     if (!thread_.joinable()) {

@@ -1,4 +1,4 @@
-# Writes OUTPUT, a source file with OPENAPI, STATUS_PAGE and RUNBOOKS as strings, in which VERSION replaces
+# Writes OUTPUT, a source file with OPENAPI, STATUS_PAGE, RUNBOOKS and PARTS as strings, in which VERSION replaces
 # @PROJECT_VERSION@. A separate script, so that the build runs it when one of the files changes.
 function(literal out file)
   file(READ "${file}" text)
@@ -47,6 +47,7 @@ base64_digest(script_digest "${script}")
 literal(openapi "${OPENAPI}")
 literal(status_page "${STATUS_PAGE}")
 literal(runbooks "${RUNBOOKS}")
+literal(parts "${PARTS}")
 file(WRITE "${OUTPUT}" "#include \"server/assets/assets.hpp\"
 
 namespace cairn::assets {
@@ -54,6 +55,7 @@ namespace cairn::assets {
 const std::string_view kOpenapi = ${openapi};
 const std::string_view kStatusPage = ${status_page};
 const std::string_view kRunbooks = ${runbooks};
+const std::string_view kParts = ${parts};
 const std::string_view kStatusPageStyleDigest = \"${style_digest}\";
 const std::string_view kStatusPageScriptDigest = \"${script_digest}\";
 

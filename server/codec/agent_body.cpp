@@ -6,6 +6,7 @@
 #include "base/hex.hpp"
 #include "base/passed_files.hpp"
 #include "server/codec/dom_blocks.hpp"
+#include "server/codec/layout_body.hpp"
 #include "server/codec/tier_memory_body.hpp"
 
 namespace cairn {
@@ -13,27 +14,10 @@ namespace {
 
 using Kind = ExportedMemory::Kind;
 
-constexpr std::array<std::string_view, 2> kLayouts = {"fully_contiguous", "layer_separate"};
-constexpr std::array<std::string_view, 2> kBlockDims = {"first", "second"};
 constexpr std::array<std::string_view, 3> kKinds = {"shm", "cuda_ipc", "cuda_vmm_fd"};
 constexpr std::array<Kind, 3> kKindOfWord = {Kind::shm, Kind::cuda_ipc, Kind::cuda_vmm_fd};
 // One region per layer.
 constexpr std::size_t kMaxRegions = kMaxLayers;
-
-LayoutConfig read_engine_shape(Fields& fields) {
-  LayoutConfig shape;
-  shape.num_blocks = fields.number("num_blocks", {1, kMaxBlocks});
-  const json* object = fields.object("shape");
-  if (object == nullptr) return shape;
-  Fields members(*object, fields.path_of("shape"), fields.errors());
-  shape.num_layers = members.number("num_layers", {});
-  shape.outer_dim = members.number("outer_dim", {});
-  shape.page_size = members.number("page_size", {});
-  shape.inner_dim = members.number("inner_dim", {});
-  shape.dtype_width_bytes = members.number("dtype_width_bytes", {});
-  members.finish();
-  return shape;
-}
 
 EngineMemoryConfig::Part read_region(const json& item, const std::string& path,
                                      DecodeErrors& errors) {
@@ -143,15 +127,12 @@ EngineMemoryBody read_engine_memory_body(Fields& fields, std::string name) {
   config.name = std::move(name);
   config.device_id =
       static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
-  config.layout = fields.word("layout", kLayouts) == 1 ? LayoutKind::layer_separate
-                                                       : LayoutKind::fully_contiguous;
-  if (fields.has("block_dim") && config.layout != LayoutKind::layer_separate) {
-    errors.add(ErrorCode::malformed, "block_dim is given; it is for layer_separate only");
-  }
-  if (fields.optional_word("block_dim", kBlockDims).value_or(0) == 1) {
-    config.block_dim = BlockDim::second;
-  }
-  config.shape = read_engine_shape(fields);
+  const LayoutWords words = read_layout(fields, LayoutField::required);
+  config.layout = words.layout.value_or(LayoutKind::fully_contiguous);
+  config.block_dim = words.block_dim.value_or(BlockDim::first);
+  const std::uint64_t num_blocks = fields.number("num_blocks", {1, kMaxBlocks});
+  config.shape = read_block_shape(fields);
+  config.shape.num_blocks = num_blocks;
   read_regions(fields, config.regions);
   if (const auto ms = fields.optional_number("lease_ms", {1, UINT32_MAX})) {
     body.lease_ms = static_cast<std::uint32_t>(*ms);
@@ -173,11 +154,7 @@ ordered_json engine_memory_body(const EngineMemoryInfo& info, bool with_handles)
                        {"num_blocks", shape.num_blocks},
                        {"layout", to_string(config.layout)}};
   if (config.layout == LayoutKind::layer_separate) body["block_dim"] = to_string(config.block_dim);
-  body["shape"] = {{"num_layers", shape.num_layers},
-                   {"outer_dim", shape.outer_dim},
-                   {"page_size", shape.page_size},
-                   {"inner_dim", shape.inner_dim},
-                   {"dtype_width_bytes", shape.dtype_width_bytes}};
+  body["shape"] = block_shape_body(shape);
   body["block_bytes"] = block_bytes(shape);
   ordered_json descriptors = ordered_json::array();
   for (std::size_t region = 0; region < config.regions.size(); ++region) {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/assert.hpp"
 #include "base/hex.hpp"
 #include "server/codec/ids.hpp"
 
@@ -51,6 +52,15 @@ void append_handle(std::string& out, const BlockHandle& handle, const KvGroupNam
   if (groups.are_shown()) {
     out.append(",\"kv_group\":\"").append(groups.name(handle.kv_group)).append("\"");
   }
+}
+
+void append_shards(std::string& out, const std::vector<std::uint32_t>& shards) {
+  out.append(",\"shards\":[");
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (i > 0) out += ',';
+    append_number(out, shards[i]);
+  }
+  out += ']';
 }
 
 void append_transfer(std::string& out, const std::optional<TransferId>& transfer) {
@@ -122,7 +132,15 @@ void append_matched_blocks(std::string& out, std::span<const KeyView> keys,
 }  // namespace
 
 std::string_view to_string(CommitStatus status) {
-  return status == CommitStatus::committed ? "committed" : "duplicate";
+  switch (status) {
+    case CommitStatus::committed:
+      return "committed";
+    case CommitStatus::duplicate:
+      return "duplicate";
+    case CommitStatus::pending:
+      return "pending";
+  }
+  invariant_broken("CommitStatus", "a value outside the enumeration");
 }
 
 std::string match_text(const MatchAnswer& answer) {
@@ -215,20 +233,24 @@ std::string commit_text(const CommitAnswer& answer) {
   for (std::size_t i = 0; i < answer.keys.size(); ++i) {
     out.append(i == 0 ? "{\"key\":\"" : ",{\"key\":\"");
     append_hex(out, answer.keys[i].view().bytes());
-    out.append("\",\"status\":\"").append(to_string(answer.statuses[i])).append("\"}");
+    out.append("\",\"status\":\"").append(to_string(answer.statuses[i])).append("\"");
+    if (answer.statuses[i] == CommitStatus::pending && answer.shards_of) {
+      append_shards(out, answer.shards_of(answer.keys[i]));
+    }
+    out += '}';
   }
   out.append("]}");
   return out;
 }
 
-std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at,
-                        const KvGroupNames& groups) {
+std::string stored_text(const StoredAnswer& answer, const KvGroupNames& groups) {
   std::string out = "{\"key\":\"";
-  append_hex(out, key.bytes());
-  out.append("\",\"status\":\"").append(to_string(status)).append("\"");
-  if (at) {
+  append_hex(out, answer.key.bytes());
+  out.append("\",\"status\":\"").append(to_string(answer.status)).append("\"");
+  if (!answer.shards.empty()) append_shards(out, answer.shards);
+  if (answer.at) {
     out += ',';
-    append_handle(out, *at, groups);
+    append_handle(out, *answer.at, groups);
   }
   return out += '}';
 }

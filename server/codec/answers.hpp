@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "blockmgr/cache/cache.hpp"
 #include "server/codec/kv_group_names.hpp"
@@ -41,11 +43,18 @@ std::string packed_blocks(const std::optional<LeaseId>& lease, std::int64_t expi
 struct CommitAnswer {
   std::span<const BlockKey> keys;
   std::span<const CommitStatus> statuses;  // one per key
+  // The shards that a pending block has by now.
+  std::function<std::vector<std::uint32_t>(KeyView)> shards_of;
 };
 std::string commit_text(const CommitAnswer& answer);
-// For one stored key. `at` is nullopt if the block is already gone.
-std::string stored_text(KeyView key, CommitStatus status, const std::optional<BlockHandle>& at,
-                        const KvGroupNames& groups);
+// For one stored key.
+struct StoredAnswer {
+  KeyView key;
+  CommitStatus status = CommitStatus::committed;
+  std::optional<BlockHandle> at = {};      // nullopt if the block is pending, or already gone
+  std::vector<std::uint32_t> shards = {};  // that a pending block has by now
+};
+std::string stored_text(const StoredAnswer& answer, const KvGroupNames& groups);
 std::string released_text(std::uint64_t released);
 std::string renewed_text(const LeaseId& lease, std::int64_t expires_at_unix_ms);
 

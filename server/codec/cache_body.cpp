@@ -3,13 +3,12 @@
 #include "blockmgr/index/config_check.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/fields.hpp"
+#include "server/codec/layout_body.hpp"
 #include "server/codec/tier_memory_body.hpp"
 
 namespace cairn {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLayoutWords = {"fully_contiguous", "layer_separate"};
-constexpr std::array<std::string_view, 2> kBlockDimWords = {"first", "second"};
 constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commit", "never"};
 constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"};
 constexpr std::array<std::string_view, 1> kMemoryKindWords = {"unified"};
@@ -19,7 +18,6 @@ constexpr std::array<std::string_view, 3> kRemoteWriteWords = {"on_commit", "on_
                                                                "second_use"};
 constexpr std::array<std::string_view, 2> kEvictionWords = {"lru", "class_hazard"};
 constexpr std::array<std::string_view, 3> kKvGroupKindWords = {"full", "window", "state"};
-constexpr std::array<std::string_view, 3> kReactionWords = {"none", "shrink", "callback"};
 
 LayoutConfig read_shape(const json& object, const std::string& path, DecodeErrors& errors) {
   Fields fields(object, path, errors);
@@ -31,6 +29,8 @@ LayoutConfig read_shape(const json& object, const std::string& path, DecodeError
   shape.inner_dim = fields.number("inner_dim", {});
   shape.dtype_width_bytes = fields.number("dtype_width_bytes", {});
   shape.alignment = fields.optional_number("alignment", {}).value_or(kDefaultAlignment);
+  // What it must divide is checked with the rest of the shape.
+  shape.shards = fields.optional_number("shards", {1, kMaxOuterDim}).value_or(0);
   fields.finish();
   return shape;
 }
@@ -139,14 +139,9 @@ void read_tier_size(Fields& fields, bool has_kv_groups, TierConfig& config) {
 TierConfig read_tier_config(Fields& fields, Tier tier, bool has_kv_groups) {
   TierConfig config;
   read_tier_size(fields, has_kv_groups, config);
-  const auto layout = fields.optional_word("layout", kLayoutWords);
-  if (layout.value_or(0) == 1) config.layout = LayoutKind::layer_separate;
-  if (fields.has("block_dim") && config.layout != LayoutKind::layer_separate) {
-    fields.errors().add(ErrorCode::malformed,
-                        fields.path_of("block_dim") + " is given; it is for layer_separate only");
-  }
-  const auto block_dim = fields.optional_word("block_dim", kBlockDimWords);
-  if (block_dim.value_or(0) == 1) config.block_dim = BlockDim::second;
+  const LayoutWords words = read_layout(fields, LayoutField::optional);
+  config.layout = words.layout.value_or(LayoutKind::fully_contiguous);
+  config.block_dim = words.block_dim.value_or(BlockDim::first);
   if (tier != Tier::disk) {
     config.device_id =
         static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
@@ -158,9 +153,19 @@ TierConfig read_tier_config(Fields& fields, Tier tier, bool has_kv_groups) {
   return config;
 }
 
-PressureReaction read_reaction(Fields& fields) {
+PressureReaction read_reaction(Fields& fields, PressureOf of) {
   PressureReaction reaction;
-  reaction.kind = static_cast<PressureReaction::Kind>(fields.word("kind", kReactionWords));
+  reaction.kind =
+      static_cast<PressureReaction::Kind>(fields.word("kind", PressureReaction::kWords));
+  if (reaction.kind == PressureReaction::Kind::empty_cache && of != PressureOf::device_tier) {
+    fields.errors().add(ErrorCode::impossible, fields.path_of("kind") +
+                                                   " is empty_cache; it is for the device tier, " +
+                                                   "whose device has a cache of memory");
+  }
+  if (of == PressureOf::pool) {
+    fields.finish();
+    return reaction;
+  }
   const auto target_use = fields.optional_share("target_use");
   if (reaction.kind == PressureReaction::Kind::shrink && !target_use) {
     fields.errors().add(ErrorCode::missing_field,
@@ -183,7 +188,7 @@ Pressures read_pressures(Fields& fields) {
     const json* body = members.optional_object(name);
     if (body == nullptr) continue;
     Fields of_tier(*body, members.path_of(name), fields.errors());
-    read_pressure(of_tier, pressures[index_of(tier)].emplace());
+    read_pressure(of_tier, pressure_of(tier), pressures[index_of(tier)].emplace());
     of_tier.finish();
   }
   members.finish();
@@ -201,6 +206,21 @@ std::optional<CacheQuota> read_quota(Fields& fields) {
   }
   members.finish();
   return quota;
+}
+
+struct PinShareFields {
+  std::optional<double> max_share = {};
+  std::optional<double> max_share_of_token = {};
+};
+PinShareFields read_pin_shares(Fields& fields) {
+  PinShareFields shares;
+  const json* object = fields.optional_object("pins");
+  if (object == nullptr) return shares;
+  Fields members(*object, fields.path_of("pins"), fields.errors());
+  shares.max_share = members.optional_share("max_share");
+  shares.max_share_of_token = members.optional_share("max_share_of_token");
+  members.finish();
+  return shares;
 }
 
 std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
@@ -229,12 +249,14 @@ ordered_json shared_body(const CacheConfig& config) {
 }
 
 ordered_json shape_body(const LayoutConfig& shape) {
-  return {{"num_layers", shape.num_layers},
-          {"outer_dim", shape.outer_dim},
-          {"page_size", shape.page_size},
-          {"inner_dim", shape.inner_dim},
-          {"dtype_width_bytes", shape.dtype_width_bytes},
-          {"alignment", shape.alignment}};
+  ordered_json body = {{"num_layers", shape.num_layers},
+                       {"outer_dim", shape.outer_dim},
+                       {"page_size", shape.page_size},
+                       {"inner_dim", shape.inner_dim},
+                       {"dtype_width_bytes", shape.dtype_width_bytes},
+                       {"alignment", shape.alignment}};
+  if (shape.shards > 0) body["shards"] = shape.shards;
+  return body;
 }
 
 ordered_json kv_groups_body(const CacheConfig& config) {
@@ -273,7 +295,8 @@ ordered_json pressure_body(const PressureConfig& config) {
   for (std::size_t i = 0; i < kNumPressureLevels; ++i) {
     const PressureReaction& reaction = config.reactions[i];
     if (reaction.kind == PressureReaction::Kind::none) continue;
-    ordered_json member = {{"kind", kReactionWords[static_cast<std::size_t>(reaction.kind)]}};
+    ordered_json member = {
+        {"kind", PressureReaction::kWords[static_cast<std::size_t>(reaction.kind)]}};
     if (reaction.kind == PressureReaction::Kind::shrink) member["target_use"] = reaction.target_use;
     body["reactions"][std::string(to_string(static_cast<PressureLevel>(i)))] = std::move(member);
   }
@@ -327,7 +350,7 @@ void add_counts(ordered_json& body, const TierStats& stats) {
 
 }  // namespace
 
-void read_pressure(Fields& fields, PressureConfig& out) {
+void read_pressure(Fields& fields, PressureOf of, PressureConfig& out) {
   out.elevated = fields.optional_share("elevated").value_or(out.elevated);
   out.warning = fields.optional_share("warning").value_or(out.warning);
   out.critical = fields.optional_share("critical").value_or(out.critical);
@@ -338,13 +361,12 @@ void read_pressure(Fields& fields, PressureConfig& out) {
   const json* object = fields.optional_object("reactions");
   if (object == nullptr) return;
   Fields reactions(*object, fields.path_of("reactions"), fields.errors());
-  // `normal` has no reaction.
-  for (std::size_t i = 1; i < kNumPressureLevels; ++i) {
+  for (std::size_t i = 0; i < kNumPressureLevels; ++i) {
     const std::string_view level = to_string(static_cast<PressureLevel>(i));
     const json* body = reactions.optional_object(level);
     if (body == nullptr) continue;
     Fields members(*body, reactions.path_of(level), fields.errors());
-    out.reactions[i] = read_reaction(members);
+    out.reactions[i] = read_reaction(members, of);
   }
   reactions.finish();
 }
@@ -376,6 +398,9 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
       fields.optional_number("default_lease_ms", {1, UINT32_MAX}).value_or(30'000));
   config.pressure = read_pressures(fields);
   config.quota = read_quota(fields).value_or(CacheQuota{});
+  const PinShareFields pins = read_pin_shares(fields);
+  config.pins.max_share = pins.max_share.value_or(config.pins.max_share);
+  config.pins.max_share_of_token = pins.max_share_of_token.value_or(config.pins.max_share_of_token);
   config.shared = read_remote_tier(fields);
   for (Tier tier : kTiers) {
     if (!config.pressure[index_of(tier)] || config.tiers[index_of(tier)]) continue;
@@ -398,6 +423,9 @@ CacheChange read_cache_change(Fields& fields) {
   }
   change.pressure = read_pressures(fields);
   change.quota = read_quota(fields);
+  const PinShareFields pins = read_pin_shares(fields);
+  change.max_pin_share = pins.max_share;
+  change.max_pin_share_of_token = pins.max_share_of_token;
   if (const json* tiers = fields.optional_object("tiers")) {
     Fields members(*tiers, fields.path_of("tiers"), fields.errors());
     for (Tier tier : kTiers) {
@@ -446,6 +474,8 @@ ordered_json cache_config_body(const CacheConfig& config) {
   if (const auto& blocks = config.quota.max_leased_blocks) {
     body["quota"] = {{"max_leased_blocks", *blocks}};
   }
+  body["pins"] = {{"max_share", config.pins.max_share},
+                  {"max_share_of_token", config.pins.max_share_of_token}};
   if (config.shared) body["shared"] = shared_body(config);
   return body;
 }

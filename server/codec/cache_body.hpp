@@ -14,8 +14,13 @@ inline constexpr std::uint64_t kDefaultAlignment = 4096;
 
 class Fields;
 // Reads {"elevated": 0.8, "warning": 0.9, "critical": 0.97, "reactions": {"critical": {"kind":
-// "shrink", "target_use": 0.9}}}, all optional. The reaction `callback` writes a log line.
-void read_pressure(Fields& fields, PressureConfig& out);
+// "shrink", "target_use": 0.9}}}, all optional. The reaction `callback` writes a log line. A pool's
+// reactions have no target. `empty_cache` is for the device tier only.
+enum class PressureOf : std::uint8_t { device_tier, tier, pool };
+inline PressureOf pressure_of(Tier tier) {
+  return tier == Tier::device ? PressureOf::device_tier : PressureOf::tier;
+}
+void read_pressure(Fields& fields, PressureOf of, PressureConfig& out);
 // Reads the body of PUT /v1/caches/{cache}. `name` is not part of it.
 CacheConfig read_cache_fields(Fields& fields, std::string name);
 Result<CacheConfig> read_cache_body(const json& body, const std::string& name);

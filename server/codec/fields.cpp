@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/quantity.hpp"
+
 namespace cairn {
 namespace {
 
@@ -166,14 +168,29 @@ const json* Fields::typed(const json* value, std::string_view name, bool right, 
 
 std::uint64_t Fields::number(std::string_view name, NumberBounds bounds) {
   const json* value = require(name);
-  return value == nullptr ? bounds.min : read_number(*value, path_of(name), bounds, errors_);
+  return value == nullptr ? bounds.min : number_of(*value, name, bounds);
+}
+
+std::uint64_t Fields::number_of(const json& value, std::string_view name, NumberBounds bounds) {
+  const std::string_view example = errors_.takes_units() ? quantity_example(name) : "";
+  if (!value.is_string() || example.empty()) {
+    return read_number(value, path_of(name), bounds, errors_);
+  }
+  const auto text = value.get<std::string>();
+  if (const auto number = parse_quantity(name, text)) {
+    return read_number(json(*number), path_of(name), bounds, errors_);
+  }
+  errors_.add(ErrorCode::wrong_type, path_of(name) + " is " + in_quotes(text) +
+                                         "; it takes a number, or one with a unit, as in " +
+                                         std::string(example));
+  return bounds.min;
 }
 
 std::optional<std::uint64_t> Fields::optional_number(std::string_view name, NumberBounds bounds) {
   note(name, range_of(bounds));
   const json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  return read_number(*value, path_of(name), bounds, errors_);
+  return number_of(*value, name, bounds);
 }
 
 std::optional<std::int64_t> Fields::optional_signed(std::string_view name, SignedBounds bounds) {

@@ -27,12 +27,19 @@ class DecodeErrors {
   // Also notes every field that a reader asks for, as if all optional objects were present. So the
   // reader itself lists what it takes. Borrows `notes`.
   explicit DecodeErrors(std::vector<FieldNote>& notes) : notes_(&notes) {}
+  // For documents that people write: sizes and durations may be "16GiB" and "10s" (base/quantity).
+  static DecodeErrors with_units() {
+    DecodeErrors errors;
+    errors.takes_units_ = true;
+    return errors;
+  }
 
   void add(ErrorCode code, std::string detail);
   // Replaces the error of a missing field: an unknown name is often its misspelling.
   void add_unknown(std::string detail);
   bool any() const { return first_.has_value(); }
   std::vector<FieldNote>* notes() { return notes_; }  // null: nothing is noted
+  bool takes_units() const { return takes_units_; }
   Result<> take() {
     if (first_) return std::move(*first_);
     return {};
@@ -41,6 +48,7 @@ class DecodeErrors {
  private:
   std::optional<Error> first_;
   std::vector<FieldNote>* notes_ = nullptr;
+  bool takes_units_ = false;
 };
 
 struct NumberBounds {

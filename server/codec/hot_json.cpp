@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "server/codec/action_body.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/json_reader.hpp"
 #include "server/codec/reuse_hint_body.hpp"
@@ -232,6 +233,15 @@ Result<> read_hint_field(Body& body, od::value value, const Where& where, Reques
   return {};
 }
 
+Result<> read_pin_time(Body& body, od::value value, const Where& where,
+                       std::optional<std::uint32_t>& out) {
+  auto object = body.object(value, where);
+  if (!object) return std::move(object).error();
+  std::string_view text;
+  if (auto error = object->raw_json().get(text)) return body.broken(error);
+  return store(read_cache_control(text), out.emplace());
+}
+
 Result<> read_if_exists(Body& body, od::value value, const Where& where, bool& refuse_duplicate) {
   auto word = body.string(value, where);
   if (!word) return std::move(word).error();
@@ -247,10 +257,13 @@ Result<> read_if_exists(Body& body, od::value value, const Where& where, bool& r
 
 Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where& element,
                                       const KvGroupNames& groups) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "tier",     "slot",   "generation", "key",       "parent",
-      "metadata", "ttl_ms", "priority",   "if_exists", "kv_group"};
+  static constexpr std::array<std::string_view, 12> kNames = {
+      "tier",   "slot",     "generation", "key",      "parent", "metadata",
+      "ttl_ms", "priority", "if_exists",  "kv_group", "shard",  "shards"};
+  constexpr std::uint32_t kShardSeen = 0b01 << 10;
+  constexpr std::uint32_t kShardsSeen = 0b10 << 10;
   CommitBlock block;
+  ShardSelector shard;
   std::optional<std::string_view> group;
   auto seen = body.fields(object, kNames, element, [&](std::size_t index, od::value value) {
     Where where = element;
@@ -275,12 +288,20 @@ Result<CommitBlock> read_commit_block(Body& body, od::object object, const Where
         group = *name;
         return Result<>();
       }
+      case 10:
+        return store(body.number(value, where, kAnyU32), shard.shard);
+      case 11:
+        return store(body.number(value, where, {.min = 1, .max = UINT32_MAX}), shard.shards);
       default:
         return read_handle_field(body, index, value, where, block.handle);
     }
   });
   if (!seen) return std::move(seen).error();
   CAIRN_TRY(require(*seen, 0b1111, kNames, element));
+  if ((*seen & (kShardSeen | kShardsSeen)) != 0) {
+    CAIRN_TRY(require(*seen, kShardSeen | kShardsSeen, kNames, element));
+    block.shard = shard;
+  }
   if (groups.are_shown() || group) {
     CAIRN_TRY(store(groups.number_or_unnamed(group), block.handle.kv_group));
     block.key = in_group(block.key, block.handle.kv_group);
@@ -368,9 +389,9 @@ Result<> check_counts(bool has_count, const KvGroupNames& groups, AllocateBody& 
 }  // namespace
 
 Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits, MatchBody& out) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "keys",    "lease_ms", "tokens", "salt",     "onboard",
-      "wait_ms", "shared",   "have",   kReuseName, kSessionName};
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "keys",   "lease_ms", "tokens",   "salt",     "onboard",   "wait_ms",
+      "shared", "have",     "kv_group", kReuseName, kSessionName};
   out.clear();
   return read_body(bytes, [&out, &limits](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) {
@@ -397,12 +418,36 @@ Result<> read_match(std::span<const std::byte> bytes, const MatchLimits& limits,
           return read_flag(body, value, where, out.shared);
         case 7:
           return store(body.number(value, where, kAnyU32), out.have);
+        case 8: {
+          auto name = body.string(value, where);
+          if (!name) return Result<>(std::move(name).error());
+          out.kv_group.emplace(*name);
+          return Result<>();
+        }
         default:
           return read_hint_field(body, value, where, out.hint);
       }
     });
     if (!seen) return std::move(seen).error();
     return check_match_sources(*seen & 1U, out);
+  });
+}
+
+Result<> read_contains(std::span<const std::byte> bytes, std::size_t max_keys, ContainsBody& out) {
+  static constexpr std::array<std::string_view, 3> kNames = {"keys", "shared", "kv_group"};
+  out.clear();
+  return read_body(bytes, [&out, max_keys](Body& body, od::object root) -> Result<> {
+    auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
+      const Where where{.name = kNames[index]};
+      if (index == 0) return read_keys(body, value, where, max_keys, out.keys);
+      if (index == 1) return read_flag(body, value, where, out.shared);
+      auto name = body.string(value, where);
+      if (!name) return std::move(name).error();
+      out.kv_group.emplace(*name);
+      return {};
+    });
+    if (!seen) return std::move(seen).error();
+    return require(*seen, 0b1, kNames, {});
   });
 }
 
@@ -434,8 +479,8 @@ Result<AllocateBody> read_allocate(std::span<const std::byte> bytes, const KvGro
 }
 
 Result<CommitBody> read_commit(std::span<const std::byte> bytes, const BlockBounds& bounds) {
-  static constexpr std::array<std::string_view, 5> kNames = {"lease", "blocks", "release",
-                                                             kReuseName, kSessionName};
+  static constexpr std::array<std::string_view, 6> kNames = {
+      "lease", "blocks", "release", "cache_control", kReuseName, kSessionName};
   CommitBody out;
   auto read = read_body(bytes, [&](Body& body, od::object root) -> Result<> {
     auto seen = body.fields(root, kNames, {}, [&](std::size_t index, od::value value) -> Result<> {
@@ -450,7 +495,8 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, const BlockBoun
                            });
       }
       if (index == 2) return read_flag(body, value, where, out.release);
-      if (index > 2) return read_hint_field(body, value, where, out.hint);
+      if (index == 3) return read_pin_time(body, value, where, out.pin_ms);
+      if (index > 3) return read_hint_field(body, value, where, out.hint);
       auto text = body.string(value, where);
       if (!text) return std::move(text).error();
       return read_lease(*text, out.lease);
@@ -463,8 +509,9 @@ Result<CommitBody> read_commit(std::span<const std::byte> bytes, const BlockBoun
 }
 
 Result<ReleaseBody> read_release(std::span<const std::byte> bytes, const BlockBounds& bounds) {
-  static constexpr std::array<std::string_view, 6> kNames = {
-      "blocks", "to_lease", "input_tokens", "output_tokens", kReuseName, kSessionName};
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "blocks",        "to_lease", "input_tokens", "output_tokens",
+      "cache_control", kReuseName, kSessionName};
   ReleaseBody out;
   if (bytes.empty()) return out;
   bool has_blocks = false;
@@ -476,7 +523,8 @@ Result<ReleaseBody> read_release(std::span<const std::byte> bytes, const BlockBo
         if (!text) return std::move(text).error();
         return read_lease(*text, out.to_lease.emplace(), kNames[index]);
       }
-      if (index > 3) return read_hint_field(body, value, where, out.hint);
+      if (index == 4) return read_pin_time(body, value, where, out.pin_ms);
+      if (index > 4) return read_hint_field(body, value, where, out.hint);
       if (index >= 2) {
         auto& tokens = index == 2 ? out.input_tokens : out.output_tokens;
         return store(body.number(value, where, kAnyU32), tokens.emplace());

@@ -15,6 +15,7 @@
 namespace cairn::hot_json {
 
 Result<> read_match(std::span<const std::byte> body, const MatchLimits& limits, MatchBody& out);
+Result<> read_contains(std::span<const std::byte> body, std::size_t max_keys, ContainsBody& out);
 Result<AllocateBody> read_allocate(std::span<const std::byte> body, const KvGroupNames& groups);
 // How many blocks a body may name, and in which KV groups. Error: unknown_kv_group for another.
 struct BlockBounds {

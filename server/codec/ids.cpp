@@ -48,6 +48,14 @@ Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field)
   return {};
 }
 
+std::string pin_text(const PinId& pin) { return to_hex(pin); }
+
+std::optional<PinId> pin_from(std::string_view text) {
+  PinId pin{};
+  if (!from_hex(text, pin)) return std::nullopt;
+  return pin;
+}
+
 std::string transfer_text(TransferId id) {
   std::array<char, 16> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), id.value, 16).ptr;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "blockmgr/disk/pins_file.hpp"
 #include "blockmgr/index/types.hpp"
 
 namespace cairn {
@@ -20,6 +21,9 @@ std::string lease_text(const LeaseId& lease);
 std::optional<LeaseId> lease_from(std::string_view text);
 // Error: malformed, naming `field`, if the text is not a lease.
 Result<> read_lease(std::string_view text, LeaseId& out, std::string_view field = "lease");
+
+std::string pin_text(const PinId& pin);  // as a lease: 32 hex digits
+std::optional<PinId> pin_from(std::string_view text);
 
 std::string transfer_text(TransferId id);
 std::optional<TransferId> transfer_from(std::string_view text);

@@ -164,6 +164,27 @@ std::optional<PieceSelector> Query::piece() {
   return PieceSelector{static_cast<std::uint32_t>(*layer), static_cast<std::uint32_t>(*outer)};
 }
 
+std::optional<ShardSelector> Query::shard() {
+  const auto shard = number("shard", kAnyU32);
+  const auto shards = number("shards", {1, UINT32_MAX});
+  if (shard.has_value() != shards.has_value()) {
+    refuse(ErrorCode::missing_field, shard ? "shards is missing; it goes with shard"
+                                           : "shard is missing; it goes with shards");
+  }
+  if (!shard || !shards) return std::nullopt;
+  return ShardSelector{static_cast<std::uint32_t>(*shard), static_cast<std::uint32_t>(*shards)};
+}
+
+BlockPart Query::part() {
+  const auto of_layer = piece();
+  const auto of_heads = shard();
+  if (!of_heads) return of_layer;
+  if (of_layer) {
+    refuse(ErrorCode::malformed, "layer and shard are both given; a request takes one of them");
+  }
+  return *of_heads;
+}
+
 void Query::require(std::string_view name, bool given) {
   if (!given) refuse(ErrorCode::missing_field, std::string(name) + " is missing from the query");
 }

@@ -37,6 +37,10 @@ class Query {
   std::uint32_t limit();
   // layer and outer; missing_field if only one is given.
   std::optional<PieceSelector> piece();
+  // The parameters shard and shards, which go together.
+  std::optional<ShardSelector> shard();
+  // A piece or a shard; both are an error.
+  BlockPart part();
   void require(std::string_view name, bool given);
   void refuse(ErrorCode code, std::string detail) { errors_.add(code, std::move(detail)); }
 

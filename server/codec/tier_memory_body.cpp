@@ -6,6 +6,7 @@
 #include "base/hex.hpp"
 #include "base/passed_files.hpp"
 #include "layouts/layout_config.hpp"
+#include "server/codec/layout_body.hpp"
 
 namespace cairn {
 namespace {
@@ -44,6 +45,8 @@ TierMemory read_memory(Fields& fields) {
         static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
   }
   memory.size_bytes = fields.number("size_bytes", {1, kMaxLayoutBytes});
+  read.device_uuid = fields.optional_string("device_uuid").value_or("");
+  fields.optional_number("generation", {});  // of the exporter's tier
   return read;
 }
 
@@ -84,6 +87,16 @@ std::string read_cuda_handle(Fields& fields) {
   return {};
 }
 
+namespace {
+
+ordered_json strides_body(const TierMemory::Strides& strides) {
+  return {{"block_bytes", strides.block_bytes},
+          {"layer_bytes", strides.layer_bytes},
+          {"outer_bytes", strides.outer_bytes}};
+}
+
+}  // namespace
+
 ordered_json tier_memory_body(const TierMemory& memory) {
   const ExportedMemory& place = memory.memory;
   ordered_json body = {{"kind", to_string(place.kind)}};
@@ -92,7 +105,9 @@ ordered_json tier_memory_body(const TierMemory& memory) {
   if (place.inode != 0) body["inode"] = place.inode;
   if (!place.handle.empty()) body["handle"] = to_hex(std::as_bytes(std::span(place.handle)));
   if (is_of_device(place.kind)) body["device_id"] = place.device_id;
+  if (!memory.device_uuid.empty()) body["device_uuid"] = memory.device_uuid;
   body["size_bytes"] = place.size_bytes;
+  if (memory.generation) body["generation"] = *memory.generation;
   if (!memory.regions.empty()) {
     ordered_json regions = ordered_json::array();
     for (const RegionView::Part& region : memory.regions) {
@@ -100,10 +115,13 @@ ordered_json tier_memory_body(const TierMemory& memory) {
     }
     body["regions"] = std::move(regions);
   }
-  if (memory.strides) {
-    body["strides"] = {{"block_bytes", memory.strides->block_bytes},
-                       {"layer_bytes", memory.strides->layer_bytes},
-                       {"outer_bytes", memory.strides->outer_bytes}};
+  if (memory.strides) body["strides"] = strides_body(*memory.strides);
+  if (memory.layout) body["layout"] = to_string(*memory.layout);
+  if (memory.block_dim) body["block_dim"] = to_string(*memory.block_dim);
+  if (memory.shape) body["shape"] = block_shape_body(*memory.shape);
+  for (const TierMemory::Group& group : memory.kv_groups) {
+    body["kv_groups"][group.name] = {{"shape", block_shape_body(group.shape)},
+                                     {"strides", strides_body(group.strides)}};
   }
   return body;
 }
@@ -118,6 +136,10 @@ TierMemory read_tier_memory(Fields& fields) {
                       .outer_bytes = members.number("outer_bytes", {})};
     members.finish();
   }
+  const LayoutWords words = read_layout(fields, LayoutField::optional);
+  memory.layout = words.layout;
+  memory.block_dim = words.block_dim;
+  if (fields.has("shape")) memory.shape = read_block_shape(fields);
   fields.finish();
   return memory;
 }

@@ -13,7 +13,7 @@ namespace {
 // How many levels of a member are merged part by part. Deeper values are taken as a whole.
 int depth_of(std::string_view member) {
   if (member == "tiers") return 2;
-  return member == "pressure" ? 1 : 0;
+  return member == "pressure" || member == "pins" ? 1 : 0;
 }
 
 // Null if missing.
@@ -69,7 +69,8 @@ std::vector<std::string> differences(const json& is, const json& other, const js
 // edit.
 json without_changes(const json& had, const json& now) {
   json before = had;
-  for (const char* name : {"offload", "eviction", "default_lease_ms", "pressure", "quota"}) {
+  for (const char* name :
+       {"offload", "eviction", "default_lease_ms", "pressure", "quota", "pins"}) {
     before[name] = member_of(now, name);
     if (before[name].is_null()) before.erase(name);
   }

@@ -61,7 +61,8 @@ std::string help_text(const po::options_description& options) {
   out << "cairn-server stores KV-cache blocks in tiers and serves them over HTTP.\n\n"
          "Usage: cairn-server [options]\n\n"
       << options
-      << "\nEach option is also read from the environment: --max-leases from CAIRN_MAX_LEASES, "
+      << "\nSizes may be written 16GiB or 500MB, durations 10s, 5m or 1.5h.\nEach option is also "
+         "read from the environment: --max-leases from CAIRN_MAX_LEASES, "
          "--config from\nCAIRN_CONFIG. Flags override variables, variables override the file. A "
          "variable that\nbegins with CAIRN_ and is no setting is refused. The file can also "
          "have:\n\n";
@@ -138,7 +139,7 @@ Result<json> read_file(const Given& config) {
 }
 
 // Converts numbers and booleans to JSON. Other text stays text, which the field's reader then
-// refuses.
+// refuses or reads as a number with a unit.
 json value_of(ValueKind kind, const std::string& text) {
   if (kind == ValueKind::text) return text;
   if (kind == ValueKind::paths || kind == ValueKind::names) {

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/assert.hpp"
+#include "server/codec/dom_blocks.hpp"
 #include "server/config/settings.hpp"
 
 namespace cairn {
@@ -84,6 +85,10 @@ constexpr Setting kSettings[] = {
     {"http.idle_timeout_ms", "time between requests (default 120000)", "idle-timeout-ms", number},
     {"blocks.max_lease_ms", "longest lease that a client may request (default 3600000)",
      "max-lease-ms", number},
+    {"blocks.partial_block_ms",
+     "how long a block that lacks some of its head shards is kept after the last one came (default "
+     "60000)",
+     "partial-block-ms", number},
     {"blocks.max_leases", "leases of a cache (default 65536)", "max-leases", number},
     {"blocks.max_leased_blocks_per_token",
      "blocks that all leases and requests in flight of a token hold, if its entry in the tokens "
@@ -273,11 +278,20 @@ constexpr Setting kSettings[] = {
     {"pressure.TIER.warning", "the same for the next level (default 0.9)"},
     {"pressure.TIER.critical", "the same for the highest level with a share (default 0.97)"},
     {"pressure.TIER.reactions.LEVEL.kind",
-     "LEVEL is elevated, warning, critical or out_of_memory; callback writes a line to the log "
-     "when the tier enters or leaves the level; shrink evicts when the slots that are not free "
-     "reach the level's share (default none)"},
+     "LEVEL is normal, elevated, warning, critical or out_of_memory; none does nothing; callback "
+     "writes a line to the log when the tier enters or leaves the level; shrink evicts when the "
+     "slots that are not free reach the level's share, for normal when the tier comes back to it; "
+     "empty_cache, for the device tier, returns the device's cached memory when the tier rises to "
+     "the level or comes back to normal (default none)"},
     {"pressure.TIER.reactions.LEVEL.target_use",
      "for shrink: evict until at most this share of the slots is not free (default none)"},
+    {"pressure.pools.elevated",
+     "share of a memory pool's limit in use at which the level begins; for each pool in "
+     "GET /v1/system (default 0.8)"},
+    {"pressure.pools.warning", "the same for the next level (default 0.9)"},
+    {"pressure.pools.critical", "the same for the highest level with a share (default 0.97)"},
+    {"pressure.pools.reactions.LEVEL.kind",
+     "as for tiers; shrink gives back the memory that the pool keeps for reuse (default none)"},
     {"caches",
      "caches to make at the start: objects with a name and the body of PUT /v1/caches/NAME "
      "(default: one named default)"},
@@ -299,6 +313,9 @@ bool stands_for(std::string_view field, std::string_view path) {
     const std::string_view name = first(field);
     const bool several = std::ranges::all_of(name, [](char c) { return c >= 'A' && c <= 'Z'; });
     if (!several && name != first(path)) return false;
+    // `pressure` has the memory pools beside the tiers.
+    if (name == "TIER" && std::ranges::find(kTierWords, first(path)) == kTierWords.end())
+      return false;
     field.remove_prefix(std::min(name.size() + 1, field.size()));
     path.remove_prefix(std::min(first(path).size() + 1, path.size()));
   }

@@ -82,6 +82,7 @@ void read_blocks(Fields& fields, BlockManagerOptions& out) {
   read(fields, "max_leases", kCount, out.max_leases);
   read(fields, "max_held_blocks", {1, 1u << 30}, out.max_held_blocks);
   read(fields, "max_lease_ms", kTimeoutMs, out.max_lease_ms);
+  read(fields, "partial_block_ms", kTimeoutMs, out.partial_block_ms);
   read(fields, "max_blocks_per_request", {1, 1u << 20}, out.max_blocks_per_request);
   read(fields, "max_transfers", kCount, out.max_transfers);
   read(fields, "kept_transfers", kCount, out.kept_transfers);
@@ -519,9 +520,12 @@ Settings read_document(const json& document, DecodeErrors& errors) {
   section(fields, "pressure", [&settings](Fields& members) {
     for (Tier tier : kTiers) {
       section(members, to_string(tier), [&](Fields& of_tier) {
-        read_pressure(of_tier, settings.blocks.pressure[index_of(tier)]);
+        read_pressure(of_tier, pressure_of(tier), settings.blocks.pressure[index_of(tier)]);
       });
     }
+    section(members, "pools", [&settings](Fields& of_pools) {
+      read_pressure(of_pools, PressureOf::pool, settings.pool_pressure);
+    });
   });
   settings.caches = read_caches(fields);
   settings.blocks.has_remote_store = settings.shared.has_value();
@@ -542,7 +546,7 @@ Settings read_document(const json& document, DecodeErrors& errors) {
 Result<Settings> read_settings(std::string_view json_text) {
   auto document = parse_document(json_text);
   if (!document) return std::move(document).error();
-  DecodeErrors errors;
+  DecodeErrors errors = DecodeErrors::with_units();
   Settings settings = read_document(*document, errors);
   CAIRN_TRY(errors.take());
   return settings;

@@ -74,6 +74,7 @@ struct Settings {
   bool offload_at_stop = false;  // a clean stop first offloads blocks to disk
   std::string crash_at;          // for tests: where the process kills itself; empty: nowhere
   BlockManagerOptions blocks = default_block_options();
+  PressureConfig pool_pressure;  // of each memory pool
   GroupOptions groups;
   std::optional<RedisSettings> shared;  // nullopt: no cache has a shared tier
   // The URL at which other servers reach this one; empty: the listen address.

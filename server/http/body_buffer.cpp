@@ -7,6 +7,11 @@
 #include "base/assert.hpp"
 
 namespace cairn::http {
+namespace {
+
+constexpr std::string_view kLargeBodies = "http_bodies";
+
+}  // namespace
 
 Result<std::unique_ptr<BodyMemory>> BodyMemory::create(std::uint64_t limit_bytes) {
   auto small = SizeBucketPool::create({});
@@ -19,10 +24,16 @@ BodyMemory::BodyMemory(std::unique_ptr<SizeBucketPool> small, std::uint64_t limi
       limit_bytes_(limit_bytes),
       large_(&Region::system, {.limit_bytes = limit_bytes}) {}
 
-std::vector<NamedAllocator> BodyMemory::statistics() const {
+std::vector<NamedAllocator> BodyMemory::statistics() {
   const auto buckets = small_->bucket_statistics();
   return {{"http_small_bodies", "host", small_->statistics(), {buckets.begin(), buckets.end()}},
-          {"http_bodies", "host", large_.statistics()}};
+          {std::string(kLargeBodies), "host", large_.statistics()}};
+}
+
+bool BodyMemory::give_back_cached(std::string_view allocator) {
+  if (allocator != kLargeBodies) return false;
+  large_.trim();
+  return true;
 }
 
 bool BodyMemory::announce(std::uint64_t bytes) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/histogram.hpp"
@@ -22,7 +23,7 @@ class BodyMemory {
   // reserved at once. Returns no_capacity if the machine has too little.
   static Result<std::unique_ptr<BodyMemory>> create(std::uint64_t limit_bytes);
 
-  std::vector<NamedAllocator> statistics() const;
+  std::vector<NamedAllocator> statistics();
   // Memory used per body, recorded once each: when it was complete (current), and at its maximum
   // (peak).
   struct Sizes {
@@ -36,6 +37,8 @@ class BodyMemory {
   // So the memory of a burst is not kept forever, and steady traffic does not allocate it
   // repeatedly. Call from one thread only.
   void trim_idle();
+  // As HttpServer::give_back_cached().
+  bool give_back_cached(std::string_view allocator);
 
  private:
   friend class BodyBuffer;

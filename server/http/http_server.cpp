@@ -65,6 +65,9 @@ class HttpServer::Impl {
   std::vector<NamedAllocator> allocators() const { return bodies_->statistics(); }
   BodyMemory& bodies() const { return *bodies_; }
   void trim_idle() { bodies_->trim_idle(); }
+  bool give_back_cached(std::string_view allocator) const {
+    return bodies_->give_back_cached(allocator);
+  }
   bool is_alive() {
     bool all = true;
     for (const auto& thread : threads_) all = thread->has_turned() && all;
@@ -147,6 +150,9 @@ HttpServerStats HttpServer::stats() const { return impl_->stats(); }
 std::vector<NamedAllocator> HttpServer::allocators() const { return impl_->allocators(); }
 BodyMemory& HttpServer::bodies() const { return impl_->bodies(); }
 bool HttpServer::is_alive() { return impl_->is_alive(); }
+bool HttpServer::give_back_cached(std::string_view allocator) const {
+  return impl_->give_back_cached(allocator);
+}
 void HttpServer::trim_idle() { impl_->trim_idle(); }
 bool HttpServer::drain(std::uint32_t timeout_ms) { return impl_->drain(timeout_ms); }
 

@@ -82,6 +82,9 @@ class HttpServer {
   // Returns true if every network thread has run its loop since the last call; each does so at
   // least every 100 ms. Not thread-safe.
   bool is_alive();
+  // Returns the memory that one of allocators() keeps for reuse to the system. False if none of
+  // that name keeps any. Thread-safe.
+  bool give_back_cached(std::string_view allocator) const;
   // Gives the system the memory of bodies that was not used since the last call. Not thread-safe.
   void trim_idle();
   // Stops accepting, closes idle connections, and closes the others after their current response.

@@ -43,6 +43,13 @@ Result<EngineCopyBody> read_copy(const Service& service, const Call& call, const
   });
 }
 
+Result<std::optional<ShardSelector>> shard_of(const Call& call) {
+  Query query(call.head.query);
+  const auto shard = query.shard();
+  CAIRN_TRY(query.finish());
+  return shard;
+}
+
 void answer_transfer(Service& service, const Result<TransferId>& id, std::uint32_t wait_ms,
                      Reply reply) {
   if (!id) return reply.error(id.error());
@@ -105,6 +112,8 @@ void delete_engine_memory(Service& service, const Call& call, Reply reply) {
 }
 
 void load_to_engine(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  const auto shard = shard_of(call);
+  if (!shard) return reply.error(shard.error());
   auto body = read_copy(service, call, *cache, EngineCopyKind::load);
   if (!body) return reply.error(body.error());
   const auto id = service.manager.engine_memories().load(body->memory, call.holder(),
@@ -112,12 +121,15 @@ void load_to_engine(Service& service, const Call& call, std::shared_ptr<Cache> c
                                                           .memory = {},
                                                           .keys = std::move(body->keys),
                                                           .blocks = std::move(body->blocks),
-                                                          .pins = call.pins()});
+                                                          .pins = call.pins(),
+                                                          .shard = *shard});
   answer_transfer(service, id, body->wait_ms, std::move(reply));
 }
 
 void store_from_engine(Service& service, const Call& call, std::shared_ptr<Cache> cache,
                        Reply reply) {
+  const auto shard = shard_of(call);
+  if (!shard) return reply.error(shard.error());
   auto body = read_copy(service, call, *cache, EngineCopyKind::store);
   if (!body) return reply.error(body.error());
   EngineStoreRequest request;
@@ -129,6 +141,7 @@ void store_from_engine(Service& service, const Call& call, std::shared_ptr<Cache
   request.quota = call.quota();
   request.pins = call.pins();
   request.holder = call.holder();
+  request.shard = *shard;
   const auto id = service.manager.engine_memories().store(body->memory, std::move(request));
   answer_transfer(service, id, body->wait_ms, std::move(reply));
 }

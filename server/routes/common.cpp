@@ -102,9 +102,38 @@ Result<> check_count(const Service& service, std::string_view field, std::size_t
                                             " elements; it takes at most " + std::to_string(most)};
 }
 
+Result<> borrow_keys(const Call& call, const PackedKeys& packed, KeyBuffer& out) {
+  const std::uint64_t key_bytes = packed.key_bytes;
+  if (call.body.size() % key_bytes != 0) {
+    return Error{ErrorCode::wrong_length, "the body is " + std::to_string(call.body.size()) +
+                                              " bytes, not a multiple of key_bytes, which is " +
+                                              std::to_string(key_bytes)};
+  }
+  const std::size_t count = call.body.size() / key_bytes;
+  if (count > packed.max_keys) {
+    return Error{ErrorCode::out_of_range, "keys has " + std::to_string(count) +
+                                              " elements; it takes at most " +
+                                              std::to_string(packed.max_keys)};
+  }
+  out.borrow(call.body, key_bytes);
+  return {};
+}
+
 ordered_json cursor_body(std::uint64_t next_cursor) {
   if (next_cursor == 0) return nullptr;
   return std::to_string(next_cursor);
+}
+
+std::optional<PinId> pin_for(Cache& cache, const PinFor& wanted) {
+  const auto pinned = cache.pin({.keys = wanted.keys,
+                                 .ttl_ms = wanted.ttl_ms,
+                                 .refresh_on_hit = true,
+                                 .holder = wanted.holder});
+  return pinned ? pinned->pin : std::nullopt;
+}
+
+void add_pin(Reply& reply, const std::optional<PinId>& pin) {
+  if (pin) reply.add_header("Cairn-Pin", pin_text(*pin));
 }
 
 Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes) {

@@ -61,8 +61,24 @@ Result<> check_tier(const Cache& cache, Tier tier);
 Result<> check_role(const Call& call, Role role);
 // Error: out_of_range if a request names more blocks than it may.
 Result<> check_count(const Service& service, std::string_view field, std::size_t count);
+// Keys of one length, end to end in the body, without a copy. Errors: wrong_length, out_of_range.
+struct PackedKeys {
+  std::uint64_t key_bytes = 0;
+  std::size_t max_keys = 0;
+};
+Result<> borrow_keys(const Call& call, const PackedKeys& packed, KeyBuffer& out);
 // The next_cursor of a list: a string, or null at the end.
 ordered_json cursor_body(std::uint64_t next_cursor);
+// The pin that `cache_control` asks for; each match restarts its time. nullopt if no block is
+// within the bounds of pins: the blocks are stored all the same.
+struct PinFor {
+  std::span<const BlockKey> keys;
+  std::uint32_t ttl_ms = 0;
+  LeaseHolder holder = {};
+};
+std::optional<PinId> pin_for(Cache& cache, const PinFor& wanted);
+// Adds the pin's id to the response.
+void add_pin(Reply& reply, const std::optional<PinId>& pin);
 // Errors: wrong_length for a shorter body or an unknown length; body_too_large for a longer one.
 Result<> check_length(const http::RequestHead& head, std::uint64_t expected_bytes);
 

@@ -54,7 +54,7 @@ std::string etag_of(std::uint64_t checksum) {
 struct KeyRequest {
   std::shared_ptr<Cache> cache;
   BlockKey key;
-  std::optional<PieceSelector> piece;
+  BlockPart part;
   LeaseHolder holder;                // who reads it
   std::shared_ptr<LeaseQuota> pins;  // counts the pins
   std::string range;
@@ -66,12 +66,12 @@ Result<KeyRequest> read_request(const Call& call, std::shared_ptr<Cache> cache) 
   auto key = key_of(call);
   if (!key) return std::move(key).error();
   Query query(call.head.query);
-  const auto piece = query.piece();
+  const BlockPart part = query.part();
   const KvGroupNumber group = read_one_kv_group(query, KvGroupNames(cache->config()));
   CAIRN_TRY(query.finish());
   return KeyRequest{.cache = std::move(cache),
                     .key = in_group(*key, group),
-                    .piece = piece,
+                    .part = part,
                     .holder = call.holder(),
                     .pins = call.pins(),
                     .range = std::string(call.head.range),
@@ -132,10 +132,10 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
 
   void start() {
     Cache& cache = *request_.cache;
-    auto reader = cache.read(request_.key, request_.piece, request_.holder, request_.pins);
+    auto reader = cache.read(request_.key, request_.part, request_.holder, request_.pins);
     if (!reader) return reply_.error(reader.error());
     readers_.push_back(std::move(*reader));
-    const auto known = request_.piece ? std::nullopt : readers_.back().checksum();
+    const auto known = request_.part.is_whole() ? readers_.back().checksum() : std::nullopt;
     if (known && answered_without_bytes(etag_of(*known))) return;
     readers_.back().fetch([self = shared_from_this()](Result<std::span<const iovec>> pieces) {
       self->fetched(std::move(pieces));
@@ -158,12 +158,11 @@ class KeyRead : public std::enable_shared_from_this<KeyRead> {
     start();
   }
 
-  // The checksum of a block is kept after the first read. That of a piece, which is short, is
-  // computed each time.
+  // The checksum of a block is kept after the first read. That of a part is computed each time.
   void answer(std::span<const iovec> pieces) {
     BlockReader& reader = readers_.back();
     const std::string etag =
-        etag_of(request_.piece ? checksum_of(pieces) : kept_checksum(reader, pieces));
+        etag_of(request_.part.is_whole() ? kept_checksum(reader, pieces) : checksum_of(pieces));
     if (answered_without_bytes(etag)) return;
     send_block(request_, etag, std::move(reader), pieces, reply_);
   }

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "blockmgr/index/cache_name.hpp"
 #include "server/codec/dom_blocks.hpp"
@@ -83,11 +85,37 @@ void share(Service& service, const Call& call, CollectiveKind kind, Reply reply)
                     std::move(reply));
 }
 
-constexpr std::array<std::string_view, 3> kReductionWords = {"sum", "min", "max"};
-constexpr std::array<Reduction, 3> kReductions = {Reduction::sum, Reduction::min, Reduction::max};
+template <class Enum, std::size_t kCount>
+std::array<std::string_view, kCount> words_of() {
+  std::array<std::string_view, kCount> words{};
+  for (std::size_t i = 0; i < kCount; ++i) words[i] = to_string(static_cast<Enum>(i));
+  return words;
+}
 
-std::vector<std::int64_t> read_values(Fields& fields, std::size_t max_values) {
-  std::vector<std::int64_t> values;
+void read_integer(const json& item, const std::string& path, Numbers& out, DecodeErrors& errors) {
+  const IntegerBounds bounds = bounds_of(out.type());
+  const auto value = read_signed(
+      item, path,
+      {std::max(bounds.min, -kMaxCollectiveValue), std::min(bounds.max, kMaxCollectiveValue)},
+      errors);
+  if (value) out.add(*value);
+}
+
+void read_float(const json& item, const std::string& path, Numbers& out, DecodeErrors& errors) {
+  if (!item.is_number()) {
+    errors.add(ErrorCode::wrong_type, path + " is no number");
+    return;
+  }
+  out.add(item.get<double>());
+  if (std::isfinite(std::get<double>(out.at(out.count() - 1)))) return;
+  errors.add(ErrorCode::out_of_range,
+             path + " is " + item.dump() + ", too large for " + std::string(to_string(out.type())));
+}
+
+Numbers read_values(Fields& fields, std::size_t max_values) {
+  const auto types = words_of<DataType, kNumDataTypes>();
+  const auto type = fields.optional_word("dtype", types);
+  Numbers values(type ? static_cast<DataType>(*type) : DataType::int64);
   const json* list = fields.list("values");
   if (list == nullptr) return values;
   const std::string path = fields.path_of("values");
@@ -97,12 +125,10 @@ std::vector<std::int64_t> read_values(Fields& fields, std::size_t max_values) {
                                                      std::to_string(max_values));
     return values;
   }
+  const auto read_one = is_integer(values.type()) ? read_integer : read_float;
   for (const json& item : *list) {
-    const std::string at = path + "[" + std::to_string(values.size()) + "]";
-    const auto value =
-        read_signed(item, at, {-kMaxCollectiveValue, kMaxCollectiveValue}, fields.errors());
-    if (!value) return values;
-    values.push_back(*value);
+    read_one(item, path + "[" + std::to_string(values.count()) + "]", values, fields.errors());
+    if (fields.errors().any()) return values;
   }
   return values;
 }
@@ -163,7 +189,8 @@ void group_all_reduce(Service& service, const Call& call, Reply reply) {
   auto body = read_body(call, max_values(service), [&service](Fields& fields) {
     CollectiveBody read{.request = {.kind = CollectiveKind::all_reduce}};
     read.request.values = read_values(fields, service.manager.groups().options().max_values);
-    read.request.reduction = kReductions[fields.word("op", kReductionWords)];
+    read.request.reduction =
+        static_cast<Reduction>(fields.word("op", words_of<Reduction, kNumReductions>()));
     read.wait_ms = read_wait_ms(fields);
     return read;
   });

@@ -22,6 +22,8 @@ void delete_cache(Service&, const Call&, Reply);
 void export_tier(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // match.cpp
 void match(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+// contains.cpp
+void contains(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // leases.cpp
 void allocate(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void commit(Service&, const Call&, std::shared_ptr<Cache>, Reply);
@@ -50,6 +52,10 @@ void evict(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void clear(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // hints.cpp
 void hints(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+// actions.cpp, pins.cpp
+void actions(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void list_pins(Service&, const Call&, std::shared_ptr<Cache>, Reply);
+void delete_pin(Service&, const Call&, Reply);
 // transfers.cpp
 void start_transfer(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void drain(Service&, const Call&, std::shared_ptr<Cache>, Reply);

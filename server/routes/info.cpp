@@ -8,6 +8,7 @@
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
 #include "server/routes/metrics_source.hpp"
+#include "server/routes/part_uses.hpp"
 #include "server/routes/warnings.hpp"
 
 namespace cairn::routes {
@@ -50,20 +51,12 @@ ordered_json pressure_body(const BlockManager& manager) {
 
 ordered_json pools_body(const Service& service) {
   ordered_json pools = ordered_json::array();
-  for (NamedAllocator& pool : allocators_of(service)) {
-    const auto device = std::ranges::find_if(service.runtime.devices(), [&](const DeviceInfo& one) {
-      return std::to_string(one.id) == pool.device;
-    });
-    // The memory reserved for tiers is full by design.
-    if (pool.allocator == "slots") continue;
-    if (pool.now.limit_bytes == 0 && device != service.runtime.devices().end()) {
-      pool.now.limit_bytes = device->total_bytes;
-    }
+  for (const NamedAllocator& pool : pools_of(service)) {
     pools.push_back({{"allocator", pool.allocator},
                      {"device", pool.device},
                      {"allocated_bytes", pool.now.allocated_bytes},
                      {"limit_bytes", pool.now.limit_bytes},
-                     {"level", to_string(pool_pressure(pool.now))}});
+                     {"level", to_string(pool_pressure(pool.now, service.pool_pressure))}});
   }
   return pools;
 }
@@ -134,6 +127,7 @@ ordered_json system_body(const Service& service) {
           {"memory_visibility", to_string(service.runtime.visibility())},
           {"pressure", pressure_body(service.manager)},
           {"pools", pools_body(service)},
+          {"parts", parts_body(collect_metrics(service))},
           {"shared", shared_body(service)},
           {"transfers", {{"queued", transfers.queued}, {"running", transfers.running}}},
           {"engine",

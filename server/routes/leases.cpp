@@ -93,13 +93,21 @@ void commit(Service& service, const Call& call, std::shared_ptr<Cache> cache, Re
   // The old content of a slot belongs to other keys. A client that may not map the tier must not
   // publish it by committing a slot that it did not write.
   const auto in_place = call.is_admin() ? InPlaceWrites::allowed : InPlaceWrites::forbidden;
-  cache->commit(body->lease, std::move(body->blocks),
-                [reply = std::move(reply),
-                 keys = std::move(keys)](Result<std::vector<CommitStatus>> statuses) mutable {
-                  if (!statuses) return reply.error(statuses.error());
-                  reply.text(200, commit_text({.keys = keys, .statuses = *statuses}));
-                },
-                {.in_place = in_place, .release = body->release, .hint = std::move(body->hint)});
+  cache->commit(
+      body->lease, std::move(body->blocks),
+      [cache, reply = std::move(reply), keys = std::move(keys), pin_ms = body->pin_ms,
+       holder = call.holder()](Result<std::vector<CommitStatus>> statuses) mutable {
+        if (!statuses) return reply.error(statuses.error());
+        if (pin_ms) {
+          add_pin(reply, pin_for(*cache, {.keys = keys, .ttl_ms = *pin_ms, .holder = holder}));
+        }
+        reply.text(
+            200,
+            commit_text({.keys = keys, .statuses = *statuses, .shards_of = [&cache](KeyView key) {
+                           return cache->pending_shards(key);
+                         }}));
+      },
+      {.in_place = in_place, .release = body->release, .hint = std::move(body->hint)});
 }
 
 void renew(Service& service, const Call& call, Reply reply) {
@@ -121,6 +129,14 @@ void release(Service& service, const Call& call, Reply reply) {
     return hot_json::read_release(bytes, {.max_blocks = most, .groups = groups});
   });
   if (!body) return reply.error(body.error());
+  if (body->pin_ms) {
+    // It keeps room from others, as a write does.
+    if (auto may = check_role(call, Role::write); !may) return reply.error(may.error());
+    const auto keys = named->cache->keys_of_lease(named->lease, body->blocks);
+    if (!keys) return reply.error(keys.error());
+    add_pin(reply, pin_for(*named->cache,
+                           {.keys = *keys, .ttl_ms = *body->pin_ms, .holder = call.holder()}));
+  }
   const auto released = named->cache->release(named->lease, {.blocks = body->blocks,
                                                              .to_lease = body->to_lease,
                                                              .input_tokens = body->input_tokens,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 
 #include "blockmgr/cache/held_lease.hpp"
 #include "server/codec/answers.hpp"
@@ -41,15 +40,11 @@ Result<> read_packed(const Service& service, const Call& call, MatchBody& out) {
   out.hint = read_hint(query);
   out.shared = query.flag("shared").value_or(true);
   out.have = static_cast<std::uint32_t>(query.number("have", kAnyU32).value_or(0));
+  if (const auto name = query.text("kv_group")) out.kv_group.emplace(*name);
   CAIRN_TRY(query.finish());
-  if (call.body.size() % *key_bytes != 0) {
-    return Error{ErrorCode::wrong_length, "the body is " + std::to_string(call.body.size()) +
-                                              " bytes, not a multiple of key_bytes, which is " +
-                                              std::to_string(*key_bytes)};
-  }
-  CAIRN_TRY(check_count(service, "keys", call.body.size() / *key_bytes));
-  out.keys.borrow(call.body, *key_bytes);
-  return {};
+  return borrow_keys(
+      call, {.key_bytes = *key_bytes, .max_keys = service.manager.options().max_blocks_per_request},
+      out.keys);
 }
 
 Result<> read_match(const Service& service, const Call& call, const Cache& cache, MatchBody& out) {
@@ -135,6 +130,8 @@ struct RemoteMatch {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys;
   MatchResult result;
+  std::optional<Tier> onboard = {};
+  std::shared_ptr<BlockQuota> quota = {};
   std::uint64_t remote_matched = 0;
   std::optional<TransferId> transfer = {};
   std::optional<std::uint32_t> lease_ms = {};
@@ -154,6 +151,17 @@ struct RemoteMatch {
                   .remote_blocks = remote_matched},
                  reply);
   }
+  void refuse(Error error) {
+    if (result.lease) static_cast<void>(cache->release(*result.lease));
+    reply.error(std::move(error));
+  }
+  // Copies the leased blocks up to the tier of `onboard`. nullopt if none has to move.
+  Result<std::optional<TransferId>> bring_up() const {
+    if (!onboard || !result.lease) return std::optional<TransferId>();
+    const std::vector<KeyView> views = views_of(0, result.blocks.size());
+    return cache->onboard(
+        {.lease = *result.lease, .keys = views, .tier = *onboard, .quota = quota});
+  }
   // After a fetch more of the keys may be stored: adds them to the lease. Not counted as a new
   // match.
   void find_again() {
@@ -168,6 +176,12 @@ struct RemoteMatch {
       static_cast<void>(join(known));
     }
     remote_matched = known - std::min(known, result.blocks.size());
+    if (onboard && result.lease) {
+      // Others may have brought some of them into a lower tier.
+      if (const auto rest = bring_up(); rest && *rest) transfer = *rest;
+      auto now = blocks_now(*cache, views_of(0, result.blocks.size()), holder);
+      if (now.size() == result.blocks.size()) result.blocks = std::move(now);
+    }
     answer();
   }
 
@@ -197,40 +211,27 @@ struct RemoteMatch {
   }
 };
 
-// Calls `done` once all of them have ended, or after `wait_ms`.
-void wait_for_all(TransferWaits& waits, const std::vector<TransferId>& transfers,
-                  std::uint32_t wait_ms, UniqueFunction<void()> done) {
-  struct Waiting {
-    std::atomic<std::size_t> left;
-    UniqueFunction<void()> done;
-    void end_one() {
-      if (--left == 0) done();
-    }
-  };
-  const auto waiting = std::make_shared<Waiting>();
-  waiting->left = transfers.size() + 1;
-  waiting->done = std::move(done);
-  for (const TransferId transfer : transfers) {
-    if (!waits.wait(transfer, wait_ms, [waiting] { waiting->end_one(); })) waiting->end_one();
-  }
-  waiting->end_one();
-}
-
 struct Beyond {
   std::uint64_t missing = 0;  // keys that the cache lacks
   std::uint32_t wait_ms = 0;
 };
-// Continues a match with the answer of the shared tier: it responds, or looks again first.
+// Continues a match with the answer of the shared tier: it brings up what `onboard` asks for, then
+// it responds, or looks again first. A transfer of blocks that were found here is the one reported.
 template <class Match>
 auto go_on_beyond(Service& service, std::shared_ptr<Match> match, const Beyond& of) {
   return [&service, match = std::move(match), of](const RemoteTier::Beyond& beyond) {
     match->cache->count_beyond(
         {.remote_blocks = beyond.blocks, .missed_blocks = of.missing - beyond.blocks});
     match->remote_matched = beyond.blocks;
-    if (!beyond.transfers.empty()) match->transfer = beyond.transfers.back();
+    const auto up = match->bring_up();
+    if (!up) return match->refuse(up.error());
+    std::vector<TransferId> transfers = beyond.transfers;
+    if (*up) transfers.push_back(**up);
+    if (!transfers.empty()) match->transfer = transfers.back();
     if (match->transfer && of.wait_ms > 0) {
-      return wait_for_all(service.waits, beyond.transfers, of.wait_ms,
-                          [match] { match->find_again(); });
+      std::vector<TransferWaits::Waited> waited;
+      for (const TransferId id : transfers) waited.push_back({id, of.wait_ms});
+      return service.waits.wait_for_all(waited, [match] { match->find_again(); });
     }
     if (beyond.here > 0) return match->find_again();
     match->answer();
@@ -243,6 +244,8 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
   auto match = std::make_shared<RemoteMatch>(RemoteMatch{.cache = cache,
                                                          .keys = owned(keys),
                                                          .result = result,
+                                                         .onboard = body.onboard,
+                                                         .quota = call.quota(),
                                                          .lease_ms = body.lease_ms,
                                                          .pins = call.pins(),
                                                          .holder = call.holder(),
@@ -257,17 +260,21 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
   tier->matched(keys.first(here));
   // Fetched blocks evict others, as a transfer does.
   tier->probe_remote({.keys = keys.subspan(here),
-                      .to = tier->default_tier(),
+                      .to = body.onboard.value_or(tier->default_tier()),
                       .quota = call.quota(),
                       .fetches = check_role(call, Role::write).has_value()},
                      looked);
 }
 
-// A match in a cache of several KV groups, or one whose caller has blocks itself.
+// A match in a cache of several KV groups, in one of its groups, or one whose caller has blocks
+// itself.
 struct GroupMatching {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys;
   std::uint32_t have = 0;
+  std::optional<KvGroupNumber> kv_group = {};  // finds the keys in this group alone
+  std::optional<Tier> onboard = {};
+  std::shared_ptr<BlockQuota> quota = {};
   std::optional<std::uint32_t> lease_ms = {};
   std::shared_ptr<LeaseQuota> pins = {};
   LeaseHolder holder = {};
@@ -280,7 +287,11 @@ struct GroupMatching {
   Reply reply;
 
   Result<> find() {
-    const std::vector<KeyView> views(keys.begin(), keys.end());
+    std::vector<KeyView> views(keys.begin(), keys.end());
+    if (kv_group) {
+      for (KeyView& view : views) view = view.in(*kv_group);
+      return find_in_group(views);
+    }
     return cache->match_groups({.keys = views,
                                 .have = have,
                                 .lease_ms = lease_ms,
@@ -288,6 +299,27 @@ struct GroupMatching {
                                 .holder = holder,
                                 .hint = hint},
                                match);
+  }
+  Result<> find_in_group(std::span<const KeyView> views) {
+    MatchResult found;
+    CAIRN_TRY(cache->match(views, lease_ms, found, pins, holder, hint));
+    match.matched = match.full_matched = static_cast<std::uint32_t>(found.blocks.size());
+    match.lease = found.lease;
+    match.expires_at_unix_ms = found.expires_at_unix_ms;
+    for (std::uint32_t i = 0; i < found.blocks.size(); ++i) {
+      match.blocks.push_back({.key = i, .handle = found.blocks[i]});
+    }
+    return {};
+  }
+  void refuse(Error error) {
+    if (match.lease) static_cast<void>(cache->release(*match.lease));
+    reply.error(std::move(error));
+  }
+  // Copies the leased blocks up to the tier of `onboard`. nullopt if none has to move.
+  Result<std::optional<TransferId>> bring_up() const {
+    if (!onboard || !match.lease) return std::optional<TransferId>();
+    return cache->onboard(
+        {.lease = *match.lease, .keys = block_keys(), .tier = *onboard, .quota = quota});
   }
   // After a fetch more may be usable. Without room for a lease the match stays as it was.
   void find_again() {
@@ -300,7 +332,10 @@ struct GroupMatching {
       static_cast<void>(cache->release(*before.lease));
     }
     remote_matched = known - std::min<std::uint64_t>(known, match.matched);
-    answer();
+    if (!onboard) return answer();
+    // Others may have brought some of them into a lower tier.
+    if (const auto rest = bring_up(); rest && *rest) transfer = *rest;
+    answer_where_now();
   }
 
   void answer() {
@@ -340,24 +375,15 @@ struct GroupMatching {
   }
 };
 
-void onboard_groups(Service& service, const Call& call, const MatchBody& body,
-                    std::shared_ptr<GroupMatching> matching) {
-  const auto& cache = matching->cache;
-  HeldLease guard(cache, *matching->match.lease);
-  auto transfer = cache->onboard({.lease = *matching->match.lease,
-                                  .keys = matching->block_keys(),
-                                  .tier = *body.onboard,
-                                  .quota = call.quota()});
-  if (!transfer) return matching->reply.error(transfer.error());
+void onboard_groups(Service& service, const MatchBody& body,
+                    const std::shared_ptr<GroupMatching>& matching) {
+  auto transfer = matching->bring_up();
+  if (!transfer) return matching->refuse(transfer.error());
   matching->transfer = *transfer;
-  if (!*transfer || body.wait_ms == 0) {
-    guard.keep();
-    return matching->answer();
-  }
+  if (!*transfer || body.wait_ms == 0) return matching->answer();
   auto waiting =
       service.waits.wait(**transfer, body.wait_ms, [matching] { matching->answer_where_now(); });
-  if (!waiting) return matching->reply.error(waiting.error());
-  guard.keep();
+  if (!waiting) matching->refuse(waiting.error());
 }
 
 // A match in a cache with a shared tier, after its local part.
@@ -376,18 +402,35 @@ void match_groups_remote(Service& service, const Call& call, const MatchBody& bo
   tier->probe_groups({.keys = keys,
                       .matched = matching->match.matched,
                       .have = matching->have,
-                      .to = tier->default_tier(),
+                      .to = body.onboard.value_or(tier->default_tier()),
                       .quota = call.quota(),
                       .fetches = check_role(call, Role::write).has_value()},
                      looked);
 }
 
+// The group that the request names. Errors: unknown_kv_group; malformed if the request also has
+// what concerns all groups.
+Result<std::optional<KvGroupNumber>> one_group(const Cache& cache, const MatchBody& body) {
+  if (!body.kv_group) return std::optional<KvGroupNumber>();
+  if (body.have > 0 || body.has_tokens) {
+    return Error{ErrorCode::malformed,
+                 std::string("kv_group and ") + (body.have > 0 ? "have" : "tokens") +
+                     " are both given; a match in one KV group takes the keys of its blocks"};
+  }
+  return KvGroupNames(cache.config()).number(*body.kv_group);
+}
+
 void match_groups(Service& service, const Call& call, std::shared_ptr<Cache> cache,
                   const MatchBody& body, std::span<const KeyView> keys, Reply reply) {
+  const auto kv_group = one_group(*cache, body);
+  if (!kv_group) return reply.error(kv_group.error());
   auto matching =
       std::make_shared<GroupMatching>(GroupMatching{.cache = std::move(cache),
                                                     .keys = owned(keys),
                                                     .have = body.have,
+                                                    .kv_group = *kv_group,
+                                                    .onboard = body.onboard,
+                                                    .quota = call.quota(),
                                                     .lease_ms = body.lease_ms,
                                                     .pins = call.pins(),
                                                     .holder = call.holder(),
@@ -396,15 +439,13 @@ void match_groups(Service& service, const Call& call, std::shared_ptr<Cache> cac
                                                     .packed = call.style.form.bytes,
                                                     .reply = std::move(reply)});
   if (const auto found = matching->find(); !found) return matching->reply.error(found.error());
-  if (matching->cache->config().shared && !body.onboard) {
+  if (matching->cache->config().shared && !body.kv_group) {
     return match_groups_remote(service, call, body, matching);
   }
   if (matching->cache->config().shared) {
     matching->cache->count_beyond({.missed_blocks = keys.size() - matching->match.matched});
   }
-  if (body.onboard && matching->match.lease) {
-    return onboard_groups(service, call, body, std::move(matching));
-  }
+  if (body.onboard && matching->match.lease) return onboard_groups(service, body, matching);
   matching->answer();
 }
 
@@ -425,7 +466,7 @@ void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache
     if (auto has = check_tier(*cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();
-  if (!cache->config().kv_groups.empty() || body.have > 0) {
+  if (!cache->config().kv_groups.empty() || body.have > 0 || body.kv_group) {
     return match_groups(service, call, std::move(cache), body, keys, std::move(reply));
   }
   if (auto matched =
@@ -433,11 +474,8 @@ void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache
       !matched) {
     return reply.error(matched.error());
   }
-  if (cache->config().shared && !body.onboard) {
-    return match_remote(service, call, cache, body, keys, result, std::move(reply));
-  }
   if (cache->config().shared) {
-    cache->count_beyond({.missed_blocks = keys.size() - result.blocks.size()});
+    return match_remote(service, call, cache, body, keys, result, std::move(reply));
   }
   if (body.onboard) {
     return match_and_onboard(service, call, std::move(cache), body, keys, result, std::move(reply));

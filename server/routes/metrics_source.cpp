@@ -19,6 +19,19 @@ std::vector<NamedAllocator> allocators_of(const Service& service) {
   return allocators;
 }
 
+std::vector<NamedAllocator> pools_of(const Service& service) {
+  std::vector<NamedAllocator> pools = allocators_of(service);
+  // The memory reserved for tiers is full by design.
+  std::erase_if(pools, [](const NamedAllocator& pool) { return pool.allocator == "slots"; });
+  for (NamedAllocator& pool : pools) {
+    if (pool.now.limit_bytes != 0) continue;
+    for (const DeviceInfo& device : service.runtime.devices()) {
+      if (std::to_string(device.id) == pool.device) pool.now.limit_bytes = device.total_bytes;
+    }
+  }
+  return pools;
+}
+
 std::string collect_metrics(const Service& service) {
   std::vector<CacheStats> caches;
   for (const auto& cache : service.manager.caches()) caches.push_back(cache->stats());

@@ -43,6 +43,7 @@ unsigned http_status(ErrorCode code) {
       return 403;
     case ErrorCode::unknown_cache:
     case ErrorCode::unknown_lease:
+    case ErrorCode::unknown_pin:
     case ErrorCode::unknown_key:
     case ErrorCode::unknown_transfer:
     case ErrorCode::unknown_slot:

@@ -1,3 +1,4 @@
+#include "server/codec/action_body.hpp"
 #include "server/codec/answers.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"
@@ -26,6 +27,7 @@ class KeyUpload final : public http::Upload {
     batch_->finish([cache = cache_, batch = batch_, holder = holder_,
                     reply = Reply(std::move(respond), style_)](const Result<>& stored) mutable {
       if (!stored) return reply.error(stored.error());
+      add_pin(reply, batch->pin());
       answer(*cache, batch->items().front(), holder, reply);
     });
   }
@@ -34,18 +36,29 @@ class KeyUpload final : public http::Upload {
   static void answer(Cache& cache, const Ingest::Item& item, const LeaseHolder& holder,
                      Reply& reply) {
     const BlockKey& key = item.block.key;
-    if (item.state == Ingest::State::committed) {
-      return reply.located(201, cache_path(cache.config().name) + "/keys/" + key_text(key),
-                           stored_text(key, CommitStatus::committed, item.block.handle,
-                                       KvGroupNames(cache.config())));
+    const bool pending = item.state == Ingest::State::pending;
+    if (pending || item.state == Ingest::State::committed) {
+      const bool whole = !pending && !item.block.shard;
+      return reply.located(
+          201, cache_path(cache.config().name) + "/keys/" + key_text(key),
+          stored_text({.key = key,
+                       .status = pending ? CommitStatus::pending : CommitStatus::committed,
+                       .at = whole ? std::optional(item.block.handle) : std::nullopt,
+                       .shards = pending ? cache.pending_shards(key) : std::vector<std::uint32_t>{}},
+                      KvGroupNames(cache.config())));
     }
-    std::optional<BlockHandle> at = item.block.handle;
+    std::optional<BlockHandle> at;
+    if (item.state == Ingest::State::present) at = item.block.handle;
     if (item.state == Ingest::State::duplicate) {
       // Another client's block came first. It may be evicted again by now.
       const auto there = cache.read(key, std::nullopt, holder);
       at = there ? std::optional(there->handle()) : std::nullopt;
     }
-    reply.text(200, stored_text(key, CommitStatus::duplicate, at, KvGroupNames(cache.config())));
+    reply.text(200, stored_text({.key = key,
+                                 .status = CommitStatus::duplicate,
+                                 .at = at,
+                                 .shards = cache.pending_shards(key)},
+                                KvGroupNames(cache.config())));
   }
 
   std::shared_ptr<Cache> cache_;
@@ -77,12 +90,17 @@ Result<std::unique_ptr<http::Upload>> put_key_body(Service&, const Call& call,
       .terms = {.holder = call.holder(), .quota = call.quota(), .pins = call.pins()}};
   read_options(query, block);
   request.terms.hint = read_hint(query);
+  request.pin_ms = read_cache_control(query);
+  request.terms.shard = query.shard();
   const KvGroupNumber group = read_one_kv_group(query, KvGroupNames(cache->config()));
   CAIRN_TRY(query.finish());
   block.key = in_group(block.key, group);
   if (block.parent) block.parent = in_group(*block.parent, group);
   CAIRN_TRY(check_tier(*cache, request.tier));
-  CAIRN_TRY(check_length(call.head, cache->block_bytes(group)));
+  const auto part_bytes = cache->part_bytes(group, request.terms.shard);
+  if (!part_bytes) return part_bytes.error();
+  CAIRN_TRY(check_length(call.head, *part_bytes));
+  request.block_bytes = *part_bytes;
   request.metadata = std::exchange(block.metadata, {});
   request.blocks.push_back(std::move(block));
   auto batch = WriteBatch::open(cache, std::move(request));

@@ -31,17 +31,19 @@ constexpr std::size_t kMaxShared = 256;
 struct ReadRequest {
   std::shared_ptr<Cache> cache;
   std::vector<BlockKey> keys = {};
-  KvGroupNumber kv_group = 0;        // of all keys
-  LeaseHolder holder;                // who reads them
-  std::shared_ptr<LeaseQuota> pins;  // counts the pins
+  KvGroupNumber kv_group = 0;               // of all keys
+  std::optional<ShardSelector> shard = {};  // of each block; nullopt: whole blocks
+  LeaseHolder holder;                       // who reads them
+  std::shared_ptr<LeaseQuota> pins;         // counts the pins
   bool is_shared = false;  // for another server's shared tier: a header follows each block
   bool is_lent = false;    // that server then has a copy
   std::uint64_t fingerprint = 0;
+  std::uint64_t block_bytes = 0;  // that are sent of each block
 };
 
 Result<BlockReader> read_one(const ReadRequest& request, KeyView key) {
   return request.is_lent ? request.cache->lend(key, request.pins)
-                         : request.cache->read(key, std::nullopt, request.holder, request.pins);
+                         : request.cache->read(key, request.shard, request.holder, request.pins);
 }
 
 // A block for another server: its bytes, then the header that it would have in a shared store. The
@@ -154,8 +156,7 @@ class PrefixDownload final : public http::Download {
                     std::chrono::milliseconds(request.cache->config().default_lease_ms)),
         count_(pinned.size()),
         pinned_(std::move(pinned)) {
-    ahead_ = std::max<std::size_t>(kFetchAhead,
-                                   kFetchAheadBytes / request.cache->block_bytes(request.kv_group));
+    ahead_ = std::max<std::size_t>(kFetchAhead, kFetchAheadBytes / request.block_bytes);
     queue_->request = std::move(request);
     queue_->request.keys = {};
   }
@@ -302,6 +303,11 @@ Result<ReadRequest> read_request(const Service& service, const Call& call,
   ReadRequest request{.cache = std::move(cache), .holder = call.holder(), .pins = call.pins()};
   Query query(call.head.query);
   const auto name_space = query.text("shared");
+  request.shard = query.shard();
+  if (name_space && request.shard) {
+    query.refuse(ErrorCode::malformed,
+                 "shared and shard are both given; servers read whole blocks of each other");
+  }
   CAIRN_TRY(query.finish());
   if (name_space) CAIRN_TRY(check_remote_tier(*request.cache, *name_space));
   request.is_shared = name_space.has_value();
@@ -315,6 +321,9 @@ Result<ReadRequest> read_request(const Service& service, const Call& call,
     return named;
   });
   if (!keys) return std::move(keys).error();
+  const auto block_bytes = request.cache->part_bytes(request.kv_group, request.shard);
+  if (!block_bytes) return block_bytes.error();
+  request.block_bytes = *block_bytes;
   if (request.is_shared) {
     request.fingerprint = fingerprint_of(request.cache->config(), request.kv_group);
   }
@@ -325,7 +334,7 @@ Result<ReadRequest> read_request(const Service& service, const Call& call,
 Result<std::vector<BlockReader>> pin_prefix(const ReadRequest& request) {
   if (!request.is_shared) {
     const std::vector<KeyView> views(request.keys.begin(), request.keys.end());
-    return request.cache->read_prefix(views, request.holder, request.pins);
+    return request.cache->read_prefix(views, request.holder, request.pins, request.shard);
   }
   std::vector<BlockReader> readers;
   for (const BlockKey& key : request.keys) {
@@ -351,8 +360,7 @@ void read_many(Service& service, const Call& call, std::shared_ptr<Cache> cache,
   response.headers = "Cairn-Matched: " + std::to_string(readers.size()) + "\r\n";
   if (!readers.empty()) {
     const std::uint64_t header_bytes = request->is_shared ? kRemoteHeaderBytes : 0;
-    response.download_bytes =
-        readers.size() * (header_bytes + request->cache->block_bytes(request->kv_group));
+    response.download_bytes = readers.size() * (header_bytes + request->block_bytes);
     const http::HttpServer* server = service.http.load();
     if (server == nullptr) {
       return reply.error({ErrorCode::unavailable, "the server is starting"});

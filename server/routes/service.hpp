@@ -54,6 +54,7 @@ struct Service {
   Gate* gate = nullptr;           // null: every caller may do everything
   RemoteTiers* shared = nullptr;  // null: there is no shared store
   ApiLimits limits;
+  PressureConfig pool_pressure = {};
   std::string runtime_fallback = {};  // why a present GPU is not used; else empty
   std::int64_t started_at_unix_ms = 0;
   std::atomic<const http::HttpServer*> http{nullptr};  // null until it listens

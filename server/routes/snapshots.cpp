@@ -11,6 +11,7 @@ namespace {
 struct SnapshotBody {
   Snapshots::MakeRequest make;
   bool partial = false;
+  bool replace = false;
   std::uint32_t wait_ms = 0;
 };
 
@@ -25,6 +26,7 @@ SnapshotBody read_make(Fields& fields) {
 SnapshotBody read_restore(Fields& fields) {
   SnapshotBody body;
   body.partial = fields.optional_bool("partial").value_or(false);
+  body.replace = fields.optional_bool("replace").value_or(false);
   body.wait_ms = read_wait_ms(fields);
   return body;
 }
@@ -76,7 +78,7 @@ void restore_snapshot(Service& service, const Call& call, std::shared_ptr<Cache>
             [&service, cache = std::move(cache), file = std::move(*file),
              body = std::move(*body)](Reply& answer) {
               const auto id = service.manager.snapshots().restore(
-                  cache, {.file = file, .partial = body.partial});
+                  cache, {.file = file, .partial = body.partial, .replace = body.replace});
               answer_job(service, id, body.wait_ms, answer);
             });
 }

@@ -37,6 +37,7 @@ constexpr Route filtered(Route route) {
 
 constexpr std::array kRoutes = {
     with_query(packed(structured(read, post, "/v1/caches/{cache}/match", match))),
+    with_query(packed(structured(read, post, "/v1/caches/{cache}/contains", contains))),
     structured(write, post, "/v1/caches/{cache}/allocate", allocate),
     structured(write, post, "/v1/caches/{cache}/commit", commit),
     structured(read, post, "/v1/leases/{lease}/release", release),
@@ -45,7 +46,7 @@ constexpr std::array kRoutes = {
     with_query(
         streamed(write, put, "/v1/caches/{cache}/slots/{tier}/{slot}/data", write_slot_body)),
     with_query(structured(peer, post, "/v1/caches/{cache}/read", read_many)),
-    streamed(write, post, "/v1/caches/{cache}/write", write_many_body),
+    with_query(streamed(write, post, "/v1/caches/{cache}/write", write_many_body)),
 
     with_query(plain(peer, get, "/v1/caches/{cache}/keys/{key}", get_key)),
     with_query(streamed(write, put, "/v1/caches/{cache}/keys/{key}", put_key_body)),
@@ -66,6 +67,9 @@ constexpr std::array kRoutes = {
     with_query(plain(read, get, "/v1/caches/{cache}/miss_ratio", miss_ratio)),
     structured(write, post, "/v1/caches/{cache}/drain", drain),
     structured(write, post, "/v1/caches/{cache}/hints", hints),
+    structured(write, post, "/v1/caches/{cache}/actions", actions),
+    with_query(plain(read, get, "/v1/caches/{cache}/pins", list_pins)),
+    filtered(plain(write, delete_, "/v1/pins/{pin}", delete_pin)),
 
     filtered(plain(read, get, "/v1/caches", list_caches)),
     plain(read, get, "/v1/caches/{cache}", get_cache),
@@ -88,8 +92,8 @@ constexpr std::array kRoutes = {
     structured(write, post, "/v1/groups/{name}/agree", group_agree),
     structured(write, post, "/v1/groups/{name}/all_reduce", group_all_reduce),
 
-    structured(write, post, "/v1/caches/{cache}/load", load_to_engine),
-    structured(write, post, "/v1/caches/{cache}/store", store_from_engine),
+    with_query(structured(write, post, "/v1/caches/{cache}/load", load_to_engine)),
+    with_query(structured(write, post, "/v1/caches/{cache}/store", store_from_engine)),
     filtered(with_files(structured(write, put, "/v1/agents/{name}", put_engine_memory))),
     filtered(plain(read, get, "/v1/agents", list_engine_memories)),
     filtered(plain(read, get, "/v1/agents/{name}", get_engine_memory)),

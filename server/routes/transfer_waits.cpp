@@ -113,4 +113,22 @@ Result<> TransferWaits::wait(TransferId id, std::uint32_t wait_ms, UniqueFunctio
   return {};
 }
 
+void TransferWaits::wait_for_all(const std::vector<Waited>& transfers,
+                                 UniqueFunction<void()> answer) {
+  struct Waiting {
+    std::atomic<std::size_t> left;
+    UniqueFunction<void()> answer;
+    void end_one() {
+      if (--left == 0) answer();
+    }
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  waiting->left = transfers.size() + 1;
+  waiting->answer = std::move(answer);
+  for (const auto& [id, wait_ms] : transfers) {
+    if (!wait(id, wait_ms, [waiting] { waiting->end_one(); })) waiting->end_one();
+  }
+  waiting->end_one();
+}
+
 }  // namespace cairn

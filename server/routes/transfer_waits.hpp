@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "blockmgr/block_manager.hpp"
 #include "server/routes/timer_queue.hpp"
@@ -23,6 +24,12 @@ class TransferWaits {
   // Runs `answer` once: when the transfer ends, or after `wait_ms`; on this thread or another.
   // Errors, without running it: queue_full, unknown_transfer.
   Result<> wait(TransferId id, std::uint32_t wait_ms, UniqueFunction<void()> answer);
+  // Runs `answer` once all of these have ended, or their time is over.
+  struct Waited {
+    TransferId id;
+    std::uint32_t wait_ms = 0;
+  };
+  void wait_for_all(const std::vector<Waited>& transfers, UniqueFunction<void()> answer);
   // Ends every wait. For a server that drains.
   void flush() { timers_.flush(); }
 

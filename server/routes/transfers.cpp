@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "blockmgr/cache/cache_copy.hpp"
 #include "blockmgr/index/cache_name.hpp"
@@ -10,6 +11,18 @@
 
 namespace cairn::routes {
 namespace {
+
+// A number that is not finite becomes null: JSON has no word for it.
+ordered_json numbers_body(const Numbers& numbers) {
+  ordered_json list = ordered_json::array();
+  for (std::size_t i = 0; i < numbers.count(); ++i) {
+    std::visit([&list](auto value) { list.push_back(value); }, numbers.at(i));
+    if (list.back().is_number_float() && !std::isfinite(list.back().get<double>())) {
+      list.back() = nullptr;
+    }
+  }
+  return list;
+}
 
 constexpr std::array<std::string_view, 2> kModes = {"copy", "move"};
 // Far more than anyone needs; the scheduler's own range is wider.
@@ -54,7 +67,7 @@ ordered_json summary_body(const TransferSummary& summary) {
                        {"bytes", summary.bytes}};
   if (!summary.cache.empty()) body["cache"] = summary.cache;
   if (summary.agreed_blocks) body["agreed_blocks"] = *summary.agreed_blocks;
-  if (summary.values) body["values"] = *summary.values;
+  if (summary.values) body["values"] = numbers_body(*summary.values);
   if (summary.layers_done) body["layers_done"] = *summary.layers_done;
   if (summary.error) {
     body["error"] = {{"code", to_string(summary.error->code)}, {"detail", summary.error->detail}};

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/routes/common.hpp"
+
 namespace cairn::routes {
 
 WriteBatch::WriteBatch(std::shared_ptr<Cache> cache, Request request)
     : cache_(cache),
       tier_(request.tier),
       metadata_(std::move(request.metadata)),
+      block_bytes_(request.block_bytes),
+      pin_ms_(request.pin_ms),
+      holder_(request.terms.holder),
       ingest_(std::move(cache), std::move(request.terms)) {
   ingest_.reserve(request.blocks.size());
   for (CommitBlock& block : request.blocks) ingest_.add(std::move(block));
@@ -36,12 +41,12 @@ void WriteBatch::give_room(UniqueFunction<void(http::Upload::Room)> ready) {
   if (left_to_discard_ == 0) {
     end_block();
     const std::size_t block = next_block_++;
-    if (items()[block].state != Ingest::State::present) {
+    if (!Ingest::is_there(items()[block].state)) {
       open_block_ = block;
       // The callback must not hold `this`, because the writer is a part of it.
       return ingest_.room(block, std::move(ready));
     }
-    left_to_discard_ = cache_->block_bytes(items()[block].block.key.kv_group());
+    left_to_discard_ = block_bytes_;
   }
   const auto room = discard_.room(left_to_discard_);
   left_to_discard_ -= room.front().iov_len;
@@ -98,11 +103,20 @@ void WriteBatch::commit(Done<> done) {
     return done(std::move(held));
   }
   for (const std::size_t item : ingest_.granted()) ingest_.block(item).metadata = metadata_;
-  ingest_.commit(Ingest::Then::release,
+  // A pin begins before the blocks may be evicted.
+  ingest_.commit(pin_ms_ ? Ingest::Then::hold : Ingest::Then::release,
                  [self = shared_from_this(), done = std::move(done)](Result<> committed) mutable {
+                   if (committed) self->pin_blocks();
                    self->ingest_.release();
                    done(std::move(committed));
                  });
+}
+
+void WriteBatch::pin_blocks() {
+  if (!pin_ms_) return;
+  std::vector<BlockKey> keys;
+  for (const Ingest::Item& item : items()) keys.push_back(item.block.key);
+  pin_ = pin_for(*cache_, {.keys = keys, .ttl_ms = *pin_ms_, .holder = holder_});
 }
 
 }  // namespace cairn::routes

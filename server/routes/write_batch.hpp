@@ -20,8 +20,10 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   struct Request {
     std::vector<CommitBlock> blocks = {};  // in the order of their bytes
     Tier tier = Tier::device;
-    std::string metadata = {};  // of each block; kept once, not per block
+    std::string metadata = {};      // of each block; kept once, not per block
+    std::uint64_t block_bytes = 0;  // that arrive for each block: of all of it, or of a shard
     Ingest::Terms terms = {};
+    std::optional<std::uint32_t> pin_ms = {};  // pins the blocks for this time
   };
   // Pins the blocks that are already stored. Errors: see Ingest::hold_present().
   static Result<std::shared_ptr<WriteBatch>> open(std::shared_ptr<Cache> cache, Request request);
@@ -33,6 +35,8 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   void finish(Done<> done);
   // The blocks and their states.
   const std::vector<Ingest::Item>& items() const { return ingest_.items(); }
+  // The pin that the request asked for, if a block is within the bounds of pins.
+  const std::optional<PinId>& pin() const { return pin_; }
 
  private:
   WriteBatch(std::shared_ptr<Cache> cache, Request request);
@@ -40,10 +44,15 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   void end_block();
   void end_if_filled();
   void commit(Done<> done);
+  void pin_blocks();
 
   const std::shared_ptr<Cache> cache_;
   const Tier tier_;
   const std::string metadata_;
+  const std::uint64_t block_bytes_;
+  const std::optional<std::uint32_t> pin_ms_;
+  const LeaseHolder holder_;
+  std::optional<PinId> pin_;
   Ingest ingest_;
   std::size_t absent_ = 0;  // blocks that need a slot
   std::size_t next_block_ = 0;

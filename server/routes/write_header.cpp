@@ -1,5 +1,6 @@
 #include "server/routes/write_header.hpp"
 
+#include "server/codec/action_body.hpp"
 #include "server/codec/dom_blocks.hpp"
 #include "server/codec/reuse_hint_body.hpp"
 
@@ -23,6 +24,7 @@ WriteHeader read_header(Fields& fields, std::size_t max_keys, const KvGroupNames
                                       : chained_parents(header.keys, first_parent);
   read_write_options(fields, header.each);
   header.hint = read_hint(fields);
+  header.pin_ms = read_cache_control(fields);
   header.kv_group = read_one_kv_group(fields, groups);
   return header;
 }

@@ -18,7 +18,8 @@ struct WriteHeader {
   std::optional<Tier> tier;                      // nullopt: the highest
   CommitBlock each;                              // the options that all blocks share
   RequestHint hint;
-  KvGroupNumber kv_group = 0;  // of all blocks
+  std::optional<std::uint32_t> pin_ms;  // cache_control: pins the blocks for this time
+  KvGroupNumber kv_group = 0;           // of all blocks
 };
 
 Result<WriteHeader> read_write_header(std::span<const std::byte> text, std::size_t max_keys,

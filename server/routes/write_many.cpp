@@ -61,10 +61,12 @@ class BatchUpload final : public http::Upload {
     if (!batch_) {
       return reply.error({ErrorCode::wrong_length, "the body ends before its header does"});
     }
-    batch_->finish([batch = batch_, reply = std::move(reply)](const Result<>& stored) mutable {
-      if (!stored) return reply.error(stored.error());
-      reply.text(200, text_of(batch->items()));
-    });
+    batch_->finish(
+        [cache = cache_, batch = batch_, reply = std::move(reply)](const Result<>& stored) mutable {
+          if (!stored) return reply.error(stored.error());
+          add_pin(reply, batch->pin());
+          reply.text(200, text_of(*cache, batch->items()));
+        });
   }
 
  private:
@@ -110,15 +112,19 @@ class BatchUpload final : public http::Upload {
         read_write_header(header_.data(), bounds_.max_keys, KvGroupNames(cache_->config()));
     if (!header) return std::move(header).error();
     if (header->tier) CAIRN_TRY(check_tier(*cache_, *header->tier));
+    const auto block_bytes = cache_->part_bytes(header->kv_group, bounds_.terms.shard);
+    if (!block_bytes) return block_bytes.error();
     const std::uint64_t expected_bytes =
-        kLengthBytes + header_bytes_ + header->keys.size() * cache_->block_bytes(header->kv_group);
+        kLengthBytes + header_bytes_ + header->keys.size() * *block_bytes;
     if (bounds_.body_bytes != expected_bytes) {
       const bool shorter = bounds_.body_bytes < expected_bytes;
       return Error{shorter ? ErrorCode::wrong_length : ErrorCode::body_too_large,
                    "the body is " + std::to_string(bounds_.body_bytes) +
                        " bytes; with this header it must be " + std::to_string(expected_bytes)};
     }
-    auto batch = WriteBatch::open(cache_, batch_of(std::move(*header)));
+    WriteBatch::Request request = batch_of(std::move(*header));
+    request.block_bytes = *block_bytes;
+    auto batch = WriteBatch::open(cache_, std::move(request));
     if (!batch) return std::move(batch).error();
     batch_ = std::move(*batch);
     header_.clear();
@@ -130,6 +136,7 @@ class BatchUpload final : public http::Upload {
                                 .metadata = std::exchange(header.each.metadata, {}),
                                 .terms = bounds_.terms};
     request.terms.hint = std::move(header.hint);
+    request.pin_ms = header.pin_ms;
     request.blocks.assign(header.keys.size(), header.each);
     for (std::size_t i = 0; i < header.keys.size(); ++i) {
       request.blocks[i].key = in_group(header.keys[i], header.kv_group);
@@ -140,15 +147,18 @@ class BatchUpload final : public http::Upload {
     return request;
   }
 
-  static std::string text_of(const std::vector<Ingest::Item>& items) {
+  static std::string text_of(const Cache& cache, const std::vector<Ingest::Item>& items) {
     std::vector<BlockKey> keys;
     std::vector<CommitStatus> statuses;
     for (const Ingest::Item& item : items) {
       keys.push_back(item.block.key);
       statuses.push_back(item.state == Ingest::State::committed ? CommitStatus::committed
+                         : item.state == Ingest::State::pending ? CommitStatus::pending
                                                                 : CommitStatus::duplicate);
     }
-    return commit_text({.keys = keys, .statuses = statuses});
+    return commit_text({.keys = keys, .statuses = statuses, .shards_of = [&cache](KeyView key) {
+                          return cache.pending_shards(key);
+                        }});
   }
 
   std::shared_ptr<Cache> cache_;
@@ -175,12 +185,16 @@ Result<std::unique_ptr<http::Upload>> write_many_body(Service& service, const Ca
   }
   const http::HttpServer* server = service.http.load();
   if (server == nullptr) return Error{ErrorCode::unavailable, "the server is starting"};
+  Query query(call.head.query);
+  const auto shard = query.shard();
+  CAIRN_TRY(query.finish());
   const BlockManagerOptions& options = service.manager.options();
   const BatchBounds bounds{
       .body_bytes = *length,
       .max_header_bytes = service.limits.max_write_header_bytes,
       .max_keys = options.max_blocks_per_request,
-      .terms = {.holder = call.holder(), .quota = call.quota(), .pins = call.pins()}};
+      .terms = {
+          .holder = call.holder(), .quota = call.quota(), .pins = call.pins(), .shard = shard}};
   return std::unique_ptr<http::Upload>(
       std::make_unique<BatchUpload>(std::move(cache), bounds, call.style, server->bodies()));
 }

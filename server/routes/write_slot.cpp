@@ -52,7 +52,7 @@ Result<Cache::WriteTarget> read_target(const Call& call, const KvGroupNames& gro
   target.block.generation = generation.value_or(0);
   const auto lease = query.text("lease");
   query.require("lease", lease.has_value());
-  target.piece = query.piece();
+  target.part = query.part();
   target.block.kv_group = read_one_kv_group(query, groups);
   CAIRN_TRY(query.finish());
   CAIRN_TRY(read_lease(*lease, target.lease));

@@ -67,12 +67,16 @@ class CollectiveValuesTest : public testing::Test {
                                     .transfers = transfers_,
                                     .counters = counters_};
     return exchange_values(
-        context, {.kind = CollectiveKind::all_reduce, .values = {3, -4, 0}, .reduction = reduction},
+        context,
+        {.kind = CollectiveKind::all_reduce, .values = numbers({3, -4, 0}), .reduction = reduction},
         id_);
   }
-  std::optional<std::vector<std::int64_t>> values() const {
-    return transfers_.status(id_).value().values;
+  static Numbers numbers(const std::vector<std::int64_t>& values) {
+    Numbers made;
+    for (const std::int64_t value : values) made.add(value);
+    return made;
   }
+  std::optional<Numbers> values() const { return transfers_.status(id_).value().values; }
 
   const std::unique_ptr<DeviceRuntime> runtime_ = make_host_runtime({}).value();
   PinnedPool packing_{*runtime_, {.limit_bytes = 1 << 20}};
@@ -88,7 +92,7 @@ TEST_F(CollectiveValuesTest, EveryFailedCallBreaksTheGroup) {
     if (communicator.calls() < n) {
       EXPECT_EQ(n, 3) << "one call for the headers, one for the values";
       EXPECT_EQ(outcome.state, TransferState::done);
-      EXPECT_EQ(values(), (std::vector<std::int64_t>{6, -8, 0}));
+      EXPECT_EQ(values(), numbers({6, -8, 0}));
       return;
     }
     EXPECT_EQ(outcome.state, TransferState::failed) << n;
@@ -105,7 +109,7 @@ TEST_F(CollectiveValuesTest, DifferentRequestsFailButKeepTheGroup) {
   EXPECT_EQ(outcome.state, TransferState::failed);
   EXPECT_FALSE(outcome.group_broken);
   EXPECT_EQ(outcome.error->code, ErrorCode::state_conflict);
-  EXPECT_NE(outcome.error->detail.find("all_reduce (min) of 3 values"), std::string::npos)
+  EXPECT_NE(outcome.error->detail.find("all_reduce (min) of 3 int64 values"), std::string::npos)
       << outcome.error->detail;
   EXPECT_EQ(communicator.calls(), 1) << "no value was exchanged";
   EXPECT_EQ(values(), std::nullopt);

@@ -25,10 +25,10 @@ void work(Rig& rig, Cache& cache) {
   if (auto slot = rig.allocate(cache, {.count = 2, .tier = Tier::disk})) {
     const Bytes piece(16, std::byte{7});
     EXPECT_TRUE(fine(rig.write(
-        cache, {.lease = slot->lease, .block = slot->blocks[0], .piece = PieceSelector{1, 0}},
+        cache, {.lease = slot->lease, .block = slot->blocks[0], .part = PieceSelector{1, 0}},
         piece)));
     EXPECT_TRUE(fine(rig.write(
-        cache, {.lease = slot->lease, .block = slot->blocks[0], .piece = PieceSelector{0, 1}},
+        cache, {.lease = slot->lease, .block = slot->blocks[0], .part = PieceSelector{0, 1}},
         piece)));
     EXPECT_TRUE(
         fine(rig.commit(cache, slot->lease, {{.handle = slot->blocks[1], .key = key(50)}})));

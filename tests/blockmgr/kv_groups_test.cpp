@@ -282,7 +282,7 @@ TEST_F(KvGroups, UnwrittenBlocksAndPiecesReadAsZeros) {
       ASSERT_TRUE(rig.write(*cache,
                             {.lease = allocation.lease,
                              .block = allocation.blocks.front(),
-                             .piece = PieceSelector{1, 0}},
+                             .part = PieceSelector{1, 0}},
                             Bytes(whole.begin(), whole.begin() + static_cast<long>(piece))));
       ASSERT_TRUE(rig.commit(*cache, allocation.lease,
                              {{.handle = allocation.blocks.front(), .key = name}}));
@@ -502,6 +502,23 @@ TEST_F(KvGroups, AOneGroupCacheTakesHave) {
   ASSERT_EQ(found.blocks.size(), 2u);
   EXPECT_EQ(found.blocks[0].key, 2u);
   EXPECT_EQ(match(*cache, keys(1, 5)).matched, 0u);
+}
+
+// The second try of such a match once ended with the blocks of the first one, and crashed.
+TEST_F(KvGroups, AMatchWhoseBlocksExpireWhileTheyArePinnedFindsAllOrNone) {
+  constexpr std::uint32_t kKeys = 400;  // several steps to find, and several to pin
+  std::set<std::uint32_t> matched;
+  for (std::uint64_t ttl_ms = 1; matched.empty() || *matched.rbegin() == 0; ++ttl_ms) {
+    const auto cache = rig.cache(small_cache({.pinned = kKeys}));
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, kKeys), .ttl_ms = ttl_ms}));
+    rig.clock.advance_with_each_reading(std::chrono::milliseconds(1));
+    const GroupMatch found = match(*cache, keys(1, kKeys), 0, 1'000);
+    rig.clock.advance_with_each_reading({});
+    EXPECT_EQ(found.blocks.size(), found.matched) << ttl_ms;
+    matched.insert(found.matched);
+    ASSERT_TRUE(rig.manager->drop_cache(cache->config().name, true));
+  }
+  EXPECT_THAT(matched, ElementsAre(0u, kKeys));
 }
 
 // The disk tier knows the group of each block after a restart, with its index or without.

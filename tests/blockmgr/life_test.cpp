@@ -37,7 +37,7 @@ TEST_P(EachTier, ReadsAndWritesSinglePieces) {
       ASSERT_TRUE(rig.write(*cache,
                             {.lease = allocation.lease,
                              .block = allocation.blocks[0],
-                             .piece = PieceSelector{layer, outer}},
+                             .part = PieceSelector{layer, outer}},
                             Bytes(at, at + 16)));
     }
   }

@@ -327,6 +327,53 @@ TEST(Pressure, AJumpOverALevelStillRunsItsReaction) {
   EXPECT_FALSE(gauge.update({.free = 9, .evictable = 0}));
 }
 
+TEST(Pressure, ComingBackToNormalRunsItsReaction) {
+  PressureConfig config;
+  config.reactions[0] = {PressureReaction::Kind::shrink, 0.3};
+  PressureGauge gauge(config, 10);
+  EXPECT_FALSE(gauge.update({.free = 5, .evictable = 5})) << "it was normal";
+  ASSERT_TRUE(gauge.update({.free = 0, .evictable = 0}));
+  const auto halfway = gauge.update({.free = 1, .evictable = 1});
+  EXPECT_FALSE(halfway) << "it is not normal yet";
+  const auto back = gauge.update({.free = 5, .evictable = 5});
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->to, PressureLevel::normal);
+  EXPECT_EQ(back->shrink_to, 3u);
+  EXPECT_FALSE(back->callback);
+  EXPECT_FALSE(gauge.update({.free = 5, .evictable = 5})) << "once";
+
+  config.reactions[0] = {PressureReaction::Kind::callback};
+  PressureGauge calling(config, 10);
+  EXPECT_TRUE(calling.update({.free = 1, .evictable = 0})->callback) << "left normal";
+  EXPECT_FALSE(calling.update({.free = 0, .evictable = 0})->callback);
+  EXPECT_TRUE(calling.update({.free = 9, .evictable = 0})->callback) << "came back";
+}
+
+TEST(Pressure, APoolReactsToEachLevelThatItEnters) {
+  PressureConfig config;
+  for (const std::size_t level : {0U, 2U, 3U}) {
+    config.reactions[level].kind = PressureReaction::Kind::shrink;
+  }
+  config.reactions[4].kind = PressureReaction::Kind::callback;
+  PoolGauge gauge(config);
+  const auto at = [&](std::uint64_t used) {
+    return gauge.update({.allocated_bytes = used, .limit_bytes = 100});
+  };
+  EXPECT_FALSE(at(10));
+  EXPECT_FALSE(at(80)) << "elevated has no reaction";
+  EXPECT_TRUE(at(98)->shrink) << "warning was passed";
+  const auto full = at(100);
+  ASSERT_TRUE(full);
+  EXPECT_TRUE(full->callback);
+  EXPECT_FALSE(full->shrink);
+  EXPECT_TRUE(at(97)->callback) << "out_of_memory was left";
+  EXPECT_FALSE(at(85)) << "a falling level does not shrink";
+  const auto back = at(10);
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(back->shrink);
+  EXPECT_EQ(back->to, PressureLevel::normal);
+}
+
 TEST(Pressure, PoolLevelDependsOnItsLimit) {
   const auto level = [](std::uint64_t used) {
     return pool_pressure({.allocated_bytes = used, .limit_bytes = 100});

@@ -266,17 +266,44 @@ TEST(Change, BadFieldChangesNothing) {
   EXPECT_EQ(capacity(*cache, Tier::pinned), 4u);
 }
 
-TEST(Change, AnExportedTierKeepsItsSize) {
+// Growth after growth, and after the added memory was given back.
+TEST(Change, AnExportedTierGrowsAndShrinksInOnePiece) {
   Rig rig;
-  const auto cache = rig.cache(small_cache({.pinned = 4}));
-  ASSERT_TRUE(cache->export_tier(Tier::pinned, false));
-  EXPECT_EQ(cache->change(sizes(8), kForgotten).error().code, ErrorCode::state_conflict);
-  EXPECT_EQ(cache->change(sizes(2), kForgotten).error().code, ErrorCode::state_conflict);
+  CacheConfig config = small_cache({.pinned = 4});
+  config.shape.alignment = 4096;
+  const auto cache = rig.cache(config);
+  auto before = cache->export_tier(Tier::pinned, false);
+  ASSERT_TRUE(before);
+  const std::uint64_t block_bytes = before->regions.front().size_bytes / 4;
+  for (const std::uint32_t blocks : {8u, 11u, 5u, 2u, 3u, 12u}) {
+    ASSERT_TRUE(cache->change(sizes(blocks), kForgotten));
+    auto now = cache->export_tier(Tier::pinned, false);
+    ASSERT_TRUE(now);
+    EXPECT_EQ(now->memory.path, before->memory.path);
+    EXPECT_EQ(now->memory.inode, before->memory.inode);
+    EXPECT_NE(now->generation, before->generation);
+    EXPECT_EQ(now->regions.front().offset_bytes, before->regions.front().offset_bytes);
+    EXPECT_GE(now->regions.front().size_bytes, blocks * block_bytes);
+    before = std::move(now);
+  }
 }
 
-TEST(Change, GrownTierCannotBeExported) {
+TEST(Change, AnExportedTierOfSeveralRegionsKeepsItsMemory) {
   Rig rig;
-  const auto cache = rig.cache(small_cache({.pinned = 4}));
+  CacheConfig config = small_cache({.pinned = 4});
+  config.tiers[index_of(Tier::pinned)]->layout = LayoutKind::layer_separate;
+  const auto cache = rig.cache(config);
+  ASSERT_TRUE(cache->export_tier(Tier::pinned, false));
+  EXPECT_EQ(cache->change(sizes(8), kForgotten).error().code, ErrorCode::state_conflict);
+  EXPECT_TRUE(cache->change(sizes(2), kForgotten));
+  EXPECT_TRUE(cache->change(sizes(4), kForgotten));
+}
+
+TEST(Change, ATierThatGrewInSeveralFilesCannotBeExported) {
+  Rig rig;
+  CacheConfig config = small_cache({.pinned = 4});
+  config.tiers[index_of(Tier::pinned)]->layout = LayoutKind::layer_separate;
+  const auto cache = rig.cache(config);
   ASSERT_TRUE(cache->change(sizes(8), kForgotten));
   EXPECT_EQ(cache->export_tier(Tier::pinned, false).error().code, ErrorCode::state_conflict);
   ASSERT_TRUE(cache->change(sizes(4), kForgotten));

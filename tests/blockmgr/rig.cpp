@@ -95,15 +95,15 @@ Result<EvictResult> Rig::evict(Cache& cache, std::vector<BlockKey> list, std::op
       [&](auto done) { cache.evict(std::move(list), tier, std::move(done)); });
 }
 
-Result<Bytes> Rig::read(Cache& cache, const BlockKey& name, std::optional<PieceSelector> piece) {
-  auto reader = cache.read(name, piece);
+Result<Bytes> Rig::read(Cache& cache, const BlockKey& name, BlockPart part) {
+  auto reader = cache.read(name, part);
   if (!reader) return std::move(reader).error();
   auto pieces = await<std::span<const iovec>>([&](auto done) { reader->fetch(std::move(done)); });
   if (!pieces) return std::move(pieces).error();
   Bytes bytes;
-  for (const iovec& part : *pieces) {
-    const auto* data = static_cast<const std::byte*>(part.iov_base);
-    bytes.insert(bytes.end(), data, data + part.iov_len);
+  for (const iovec& piece : *pieces) {
+    const auto* data = static_cast<const std::byte*>(piece.iov_base);
+    bytes.insert(bytes.end(), data, data + piece.iov_len);
   }
   if (bytes.size() != reader->size_bytes()) {
     return Error{ErrorCode::internal, "the pieces have another size"};

@@ -63,7 +63,7 @@ class Rig {
   Result<std::vector<CommitStatus>> commit(Cache& cache, const LeaseId& lease,
                                            std::vector<CommitBlock> blocks);
   Result<EvictResult> evict(Cache& cache, std::vector<BlockKey> keys, std::optional<Tier> tier);
-  Result<Bytes> read(Cache& cache, const BlockKey& key, std::optional<PieceSelector> piece = {});
+  Result<Bytes> read(Cache& cache, const BlockKey& key, BlockPart part = {});
   TransferStatus transfer(Cache& cache, TransferRequest request);
 
   // Allocates, writes each key's own bytes, commits as one chain below `parent`, and releases.

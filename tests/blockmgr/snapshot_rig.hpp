@@ -40,6 +40,11 @@ class SnapshotRig : public Rig {
                                  bool partial = false) {
     return end_of(snapshots().restore(cache, {.file = file(name), .partial = partial}));
   }
+  Result<TransferStatus> replace(const std::shared_ptr<Cache>& cache, const std::string& name,
+                                 bool partial = false) {
+    return end_of(
+        snapshots().restore(cache, {.file = file(name), .partial = partial, .replace = true}));
+  }
 };
 
 inline std::string contents(const std::filesystem::path& path) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
 
 #include "tests/blockmgr/rig.hpp"
 #include "tests/fakes/faked_disk.hpp"
@@ -269,6 +270,75 @@ TEST(Pending, ListsWaitingBlocksAndTheirAge) {
   gate->open();
   rig.scheduler->wait_idle();
   EXPECT_THAT(listed({}), ElementsAre());
+  rig.manager.reset();
+  rig.scheduler.reset();
+}
+
+// Each way in which a client asks for a movement.
+TEST(Pending, ListsWhatRequestsWaitFor) {
+  enum class By : std::uint8_t { copy, move, drain, onboard };
+  for (const By by : {By::copy, By::move, By::drain, By::onboard}) {
+    fakes::FakedDisk<fakes::GatedDiskIo> gate;
+    Rig rig{Rig::Parts{.disk = gate.wrap()}};
+    const auto cache = rig.cache(small_cache({.pinned = 8, .disk = 8}));
+    const Tier from = by == By::onboard ? Tier::disk : Tier::pinned;
+    const Tier to = by == By::onboard ? Tier::pinned : Tier::disk;
+    ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 3), .tier = from}));
+    const MatchResult held = rig.match(*cache, keys(1, 3));
+    gate->close();
+    const auto names = keys(1, 3);
+    const auto asked = views(names);
+    if (by == By::drain) {
+      ASSERT_TRUE(cache->drain({}));
+    } else if (by == By::onboard) {
+      ASSERT_TRUE(cache->onboard({.lease = *held.lease, .keys = asked, .tier = to}));
+    } else {
+      ASSERT_TRUE(cache->transfer({.keys = names, .to = to, .move = by == By::move}));
+    }
+    gate->wait_for_calls(1);
+    rig.clock.advance_ms(70);
+    const auto list = cache->pending({});
+    EXPECT_EQ(list.next_cursor, 0u);
+    // Not an assertion that returns: the gate must open again.
+    EXPECT_EQ(list.blocks.size(), 3u) << static_cast<int>(by);
+    for (std::size_t i = 0; i < list.blocks.size(); ++i) {
+      EXPECT_EQ(list.blocks[i].key, names[i]);
+      EXPECT_EQ(list.blocks[i].from, from);
+      EXPECT_EQ(list.blocks[i].to, to);
+      EXPECT_EQ(list.blocks[i].age_ms, 70u);
+    }
+    // A second request for one of them brings nothing of its own.
+    ASSERT_TRUE(cache->transfer({.keys = keys(2, 1), .to = to}));
+    EXPECT_EQ(cache->pending({}).blocks.size(), 3u);
+    gate->open();
+    rig.scheduler->wait_idle();
+    EXPECT_TRUE(cache->pending({}).blocks.empty());
+    rig.manager.reset();
+    rig.scheduler.reset();
+  }
+}
+
+// They are looked at in steps, and each is listed once.
+TEST(Pending, ListsMoreThanOneStep) {
+  fakes::FakedDisk<fakes::GatedDiskIo> gate;
+  Rig rig{Rig::Parts{.disk = gate.wrap()}};
+  const auto cache = rig.cache(small_cache({.pinned = 1000, .disk = 1000}));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1000)}));
+  gate->close();
+  ASSERT_TRUE(cache->drain({}));
+  gate->wait_for_calls(1);
+  EXPECT_EQ(cache->pending({.limit = 2000}).blocks.size(), 1000u);
+  std::set<BlockKey, std::less<>> listed;
+  std::uint64_t cursor = 0;
+  do {
+    const PendingList page = cache->pending({.limit = 300, .cursor = cursor});
+    for (const PendingBlock& block : page.blocks) EXPECT_TRUE(listed.insert(block.key).second);
+    cursor = page.next_cursor;
+  } while (cursor != 0);
+  EXPECT_EQ(listed.size(), 1000u);
+  gate->open();
+  rig.scheduler->wait_idle();
+  EXPECT_TRUE(cache->pending({}).blocks.empty());
   rig.manager.reset();
   rig.scheduler.reset();
 }

@@ -284,6 +284,37 @@ TEST_P(DeviceRuntimeTest, AStreamWaitsForAnotherStreamsEvent) {
   EXPECT_EQ(std::memcmp(end.data(), bytes.data(), 4096), 0);
 }
 
+// A stream that has no use for a list in device memory asks for none.
+TEST_P(DeviceRuntimeTest, CopiesByAListInDeviceMemory) {
+  constexpr std::size_t kPieces = 500;
+  constexpr std::size_t kPieceBytes = 64;
+  const Bytes bytes = random_bytes(kPieces * kPieceBytes, 9);
+  const Region start = pinned(bytes.size());
+  const Region middle = device(bytes.size());
+  write(start, bytes);
+  std::vector<MemoryCopy> copies;
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    copies.push_back({middle.data() + (kPieces - 1 - i) * kPieceBytes,
+                      start.data() + i * kPieceBytes, kPieceBytes});
+  }
+  Region list;
+  if (const std::uint64_t list_bytes = stream_->list_bytes(kPieces); list_bytes > 0) {
+    list = device(list_bytes);
+  }
+  stream_->copy(copies, CopyForm::batch, list.view()).value();
+  copies.clear();
+  finish(*stream_);
+  const Bytes arrived = read(middle);
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    EXPECT_EQ(std::memcmp(arrived.data() + (kPieces - 1 - i) * kPieceBytes,
+                          bytes.data() + i * kPieceBytes, kPieceBytes),
+              0)
+        << i;
+  }
+}
+
+TEST_P(DeviceRuntimeTest, FewCopiesTravelWithTheWork) { EXPECT_EQ(stream_->list_bytes(1), 0u); }
+
 TEST_P(DeviceRuntimeTest, AStreamDoesNotDelayOthers) {
   const auto gate = make_gate();
   ASSERT_NE(gate, nullptr);

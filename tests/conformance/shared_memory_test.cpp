@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "memory/exported_memory.hpp"
 #include "tests/conformance/runtime_case.hpp"
@@ -59,6 +61,29 @@ TEST_P(SharedMemoryTest, OthersMapPinnedMemoryAndCannotTruncateIt) {
   EXPECT_EQ(pinned.data()[kSharedBytes - 1], std::byte{0x5A});
   ::munmap(mapped, kSharedBytes);
   ::close(file);
+}
+
+// A tier that grows: others find the new memory behind the old in one file, and it leaves nothing.
+TEST_P(SharedMemoryTest, PinnedMemoryFollowsOtherMemoryInItsFile) {
+  constexpr std::uint64_t kFirstBytes = 2 * 4096;
+  const Region first = runtime_->allocate_pinned(kFirstBytes, {}).value();
+  std::memset(first.data(), 0x11, kFirstBytes);
+  const SharedFilePlace place{.fd = first.shared_fd(), .offset_bytes = kFirstBytes};
+  for (const int fill : {0x22, 0x33}) {
+    const Region second = runtime_->allocate_pinned(kSharedBytes, {.place = place}).value();
+    EXPECT_EQ(second.data()[0], std::byte{0});
+    EXPECT_EQ(second.data()[kSharedBytes - 1], std::byte{0});
+    std::memset(second.data(), fill, kSharedBytes);
+    const ExportedMemory memory = second.share().value();
+    EXPECT_EQ(memory.inode, first.share().value().inode);
+    EXPECT_EQ(memory.offset_bytes, kFirstBytes);
+    std::vector<char> in_file(kFirstBytes + kSharedBytes);
+    ASSERT_EQ(::pread(first.shared_fd(), in_file.data(), in_file.size(), 0),
+              static_cast<::ssize_t>(in_file.size()));
+    EXPECT_EQ(std::ranges::count(in_file, 0x11), kFirstBytes);
+    EXPECT_EQ(std::ranges::count(in_file, fill), kSharedBytes);
+  }
+  EXPECT_EQ(first.data()[kFirstBytes - 1], std::byte{0x11});
 }
 
 TEST_P(SharedMemoryTest, DeviceMemoryNamesItsHandle) {

@@ -39,7 +39,7 @@ def part_of(path):
         return "description"
     if "~index" in path.name or "~log." in path.name:
         return "index"
-    if "~learnt" in path.name:
+    if "~learnt" in path.name or "~pins" in path.name:
         return None
     if path.parent.name != "snapshots" and "snapshots" not in path.parts and path.name != "lock":
         return "slot_file"

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Kills a server with a disk tier repeatedly while clients write, at random moments and at the worst places,
 starts it again, and compares every acknowledged block: it is intact or absent, never wrong and never another's,
-and no promised block is lost. Also with damaged sectors, a damaged index, a power cut, a disk that fails calls,
+and no promised block is lost. Also during a restore that replaces a cache, with damaged sectors, a damaged index, a power cut, a disk that fails calls,
 and a full disk.
 
 usage: crash.py CAIRN_SERVER [--kills N] [--seed N] [--faults LIBRARY]
 """
 
 import argparse
+import http.client
 import itertools
 import json
 import os
@@ -23,7 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
 
 import damage  # noqa: E402
-from ledger import KV_GROUPS, SHAPE, Key, Rules, Tally  # noqa: E402
+from ledger import ABSENT, KV_GROUPS, SHAPE, Key, Rules, Tally  # noqa: E402
 from storm import Gone, Line, Storm, verify  # noqa: E402
 from support import Folder, Server, eventually  # noqa: E402
 
@@ -209,6 +210,58 @@ class Site:
             self.failures.insert(0, f"(after {what})")
         self.kill()
 
+    def killed_in_a_restore(self, crash_at):
+        """Each block is the snapshot's, the one before, or absent. The same restore then has all of the snapshot."""
+        cache = self.random.choice(list(CACHES))
+        path, mine = f"/v1/caches/{cache}", [key for key in self.keys if key.cache == cache]
+        self.start()
+        self.make_caches()
+        self.compare(Rules())
+        for key in mine[:30]:  # so that there is something to restore
+            self.store_again(key)
+        self.failures += verify(self.server.address, self.keys, Rules(lossy=True), self.tally)
+        saved = {key: set(key.may) for key in mine}
+        self.server.call("DELETE", f"{path}/snapshots/r")
+        status, made = self.server.call("POST", f"{path}/snapshots", {"name": "r", "wait_ms": 60000})
+        assert (status, made["state"]) == (200, "done"), made
+        for key in self.random.sample(mine, len(mine) // 3):
+            self.store_again(key)
+        before = {key: set(key.may) for key in mine}
+        self.kill()
+
+        self.start(crash_at)
+        place, answer = crash_at.split(":")[0], None
+        try:
+            answer = self.server.call("POST", f"{path}/snapshots/r/restore", {"replace": True, "wait_ms": 60000})
+        except (OSError, http.client.HTTPException):
+            self.server.child.wait(10)  # it was killed
+        # A restore without blocks commits none.
+        assert answer is None or place != "restore.emptied", answer
+        self.tally.add(f"killed at {place}", int(answer is None))
+        self.kill("kills")
+        self.start()
+        for key in mine:
+            key.may = saved[key] | before[key] | {ABSENT}
+        self.compare(Rules())
+
+        status, done = self.server.call("POST", f"{path}/snapshots/r/restore", {"replace": True, "wait_ms": 60000})
+        assert (status, done["state"]) == (200, "done"), done
+        missing = [key.name for key in mine
+                   if ABSENT not in saved[key] and self.server.call("GET", key.path())[0] != 200]
+        if missing:
+            self.failures.append(f"not restored: {missing}")
+        for key in mine:
+            key.answered(*saved[key])
+        self.compare(Rules())
+        self.kill()
+
+    def store_again(self, key):
+        """Under another version of the key's bytes."""
+        self.server.call("DELETE", key.path())
+        version = key.next_version()
+        status, _ = self.server.call("PUT", key.path("tier=disk"), key.bytes(version))
+        key.answered(*((version,) if status == 201 else (ABSENT,)))
+
     def full_disk(self):
         """A full disk is reported and counted. No block is lost, and once there is room everything works again."""
         disk = self.folder / "full" / "data" / "disk"
@@ -262,6 +315,7 @@ def rounds(faults, chance):
         return f"{place}:{chance.randint(first, last)}"
 
     fixed = [("killed", at(place)) for place in PLACES]
+    fixed += [("killed_in_a_restore", f"{place}:1") for place in ("restore.emptied", "commit.noted", "commit.header_written")]
     fixed += [("damaged_blocks",), ("damaged_index",), ("full_disk",)]
     if faults:
         fixed += [("power_cut", faults), ("failing_disk", faults)]

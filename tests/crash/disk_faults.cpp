@@ -3,6 +3,7 @@
 // CAIRN_FAULTS_UNDER.
 //
 //   CAIRN_FAULTS_READ_EVERY, CAIRN_FAULTS_WRITE_EVERY  every n-th call fails; 0 or unset: none
+//   CAIRN_FAULTS_READ_BYTES_PER_S  the speed of the disk for all reads; 0 or unset: its own
 //   CAIRN_FAULTS_ERRNO  the error number (default EIO); a failed write has moved half of its bytes
 //   CAIRN_FAULTS_UNDO   a file with the bytes before each write: u32 length of the path (highest
 //                       bit: the file was flushed), u32 size, u64 offset, the path, the bytes
@@ -11,14 +12,17 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -56,6 +60,22 @@ bool fails(const char* every, std::atomic<std::uint64_t>& calls) {
 int error_number() {
   const auto given = static_cast<int>(number("CAIRN_FAULTS_ERRNO"));
   return given == 0 ? EIO : given;
+}
+
+// One read after the other, each for as long as a disk of the given speed needs.
+void take_as_long_as_a_slow_disk(std::uint64_t size_bytes) {
+  using Clock = std::chrono::steady_clock;
+  static std::mutex mutex;
+  static Clock::time_point free_at;
+  const std::uint64_t bytes_per_s = number("CAIRN_FAULTS_READ_BYTES_PER_S");
+  if (bytes_per_s == 0) return;
+  const std::chrono::nanoseconds takes(size_bytes * 1'000'000'000 / bytes_per_s);
+  Clock::time_point done;
+  {
+    const std::unique_lock lock(mutex);
+    done = free_at = std::max(free_at, Clock::now()) + takes;
+  }
+  std::this_thread::sleep_until(done);
 }
 
 std::mutex undo_mutex;
@@ -115,9 +135,12 @@ extern "C" {
 
 ::ssize_t preadv(int fd, const iovec* vectors, int count, off_t offset) {
   static std::atomic<std::uint64_t> calls = 0;
-  if (!tracked(fd).empty() && fails("CAIRN_FAULTS_READ_EVERY", calls)) {
-    errno = error_number();
-    return -1;
+  if (!tracked(fd).empty()) {
+    if (fails("CAIRN_FAULTS_READ_EVERY", calls)) {
+      errno = error_number();
+      return -1;
+    }
+    take_as_long_as_a_slow_disk(bytes_of(vectors, count));
   }
   return real<::ssize_t(int, const iovec*, int, off_t)>("preadv")(fd, vectors, count, offset);
 }

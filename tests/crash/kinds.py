@@ -227,6 +227,24 @@ def listen(site):
     return send, lambda answer: None
 
 
+def pin(site):
+    """Returns the pin of blocks 1 to 4."""
+    answer = site.call("POST", CACHE + "/actions", {"actions": [
+        {"type": "pin", "target": {"keys": keys(1, 4)}, "refresh_on_hit": True}]})
+    return answer[1]["results"][0]["pin"]
+
+
+def drop_pins(site, answer):
+    """Ends every pin: a request without an answer may have made one."""
+    for one in site.call("GET", CACHE + "/pins")[1]["pins"]:
+        site.call("DELETE", f"/v1/pins/{one['pin']}")
+
+
+def end_pin(site):
+    number = pin(site)
+    return (lambda: site.call("DELETE", f"/v1/pins/{number}"), lambda answer: drop_pins(site, answer))
+
+
 # Before each kind, blocks 1 to 4 are in the pinned tier.
 KINDS = {
     "healthz": plain("GET", "/healthz"),
@@ -320,6 +338,24 @@ KINDS = {
     "hint for a session": plain("POST", CACHE + "/hints", {"session": "chat", "reuse": "never"},
                                 make=lambda site: site.call("POST", CACHE + "/match", {
                                     "keys": keys(1, 4), "lease_ms": 0, "session": "chat", "reuse": "soon"})),
+    "contains": plain("POST", CACHE + "/contains", {"keys": keys(1, 6)}),
+    "contains packed": plain("POST", CACHE + "/contains?key_bytes=8", packed_keys(1, 6),
+                             Accept="application/octet-stream"),
+    "pin": plain("POST", CACHE + "/actions", {"actions": [
+        {"id": "a", "type": "pin", "target": {"keys": keys(1, 4)}, "refresh_on_hit": True}]}, undo=drop_pins),
+    "unpin": plain("POST", CACHE + "/actions", {"actions": [{"type": "unpin", "target": {"keys": keys(1, 4)}}]},
+                   make=pin, undo=drop_pins),
+    "retain and demote": plain("POST", CACHE + "/actions", {"actions": [
+        {"type": "retain", "target": {"keys": keys(1, 2)}, "priority": 60},
+        {"type": "demote", "target": {"keys": keys(3, 2)}, "to": "disk", "wait_ms": 5000}]},
+        make=lambda site: site.call("POST", CACHE + "/clear", {"tier": "disk"})),
+    "prefetch": plain("POST", CACHE + "/actions", {"actions": [
+        {"type": "prefetch", "target": {"keys": keys(1, 4)}, "to": "device", "wait_ms": 5000}]},
+        make=lambda site: site.call("POST", CACHE + "/clear", {"tier": "device"})),
+    "match of pinned blocks": plain("POST", CACHE + "/match", {"keys": keys(1, 4), "lease_ms": 60000}, make=pin,
+                                    undo=lambda site, answer: (end_lease(site, answer), drop_pins(site, answer))),
+    "pins": plain("GET", CACHE + "/pins", make=pin, undo=drop_pins),
+    "end a pin": end_pin,
     "pending": plain("GET", CACHE + "/pending"),
     "miss ratio": plain("GET", CACHE + "/miss_ratio?capacities=100,200"),
     "evict": plain("POST", CACHE + "/evict", {"keys": keys(1, 2)}),

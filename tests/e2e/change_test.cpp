@@ -163,5 +163,39 @@ TEST(PendingTest, ListsPendingBlocksPageByPage) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
+// As above, for movements that clients ask for.
+TEST(PendingTest, ListsWhatADrainAndATransferMove) {
+  const fakes::TempDir folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << R"({"caches": [], "transfers":
+    {"polling_interval_us": 1000000, "strategy": {"store": "polling"}}})";
+  ServerProcess server({.flags = {"--config", config}});
+  Rest rest(server.endpoint());
+  for (const std::string way : {"drain", "copy", "move"}) {
+    TestCache cache(rest, {.device = 64, .pinned = 64, .offload = "never"});
+    bool seen = false;
+    for (int n = 0; !seen && n < 64; ++n) {
+      cache.store(n, "?tier=device");
+      const Reply asked = way == "drain"
+                              ? rest.post(cache.path("/drain"))
+                              : rest.post(cache.path("/transfers"),
+                                          {{"keys", keys(n, 1)}, {"to", "pinned"}, {"mode", way}});
+      ASSERT_THAT(asked, has_status(202));
+      const json pending = rest.get(cache.path("/pending")).document().at("pending");
+      if (pending.empty()) continue;
+      EXPECT_EQ(pending.back().at("key"), key(n));
+      EXPECT_EQ(pending.back().at("from"), "device");
+      EXPECT_EQ(pending.back().at("to"), "pinned");
+      EXPECT_LE(pending.back().at("age_ms"), 60'000);
+      seen = true;
+    }
+    EXPECT_TRUE(seen) << way;
+    EXPECT_TRUE(eventually([&] {
+      return rest.get(cache.path("/pending")).document().at("pending").empty();
+    })) << way;
+  }
+  EXPECT_EQ(server.stop(), 0) << server.output();
+}
+
 }  // namespace
 }  // namespace cairn::e2e

@@ -85,8 +85,7 @@ TEST_F(CtlTest, StoresFindsAndReadsBlocks) {
   const Outcome match = ctl({"match", cache.name(), key(1), key(2), key(3)});
   EXPECT_EQ(match.code, 0);
   EXPECT_THAT(match.out, StartsWith("2 of 3 keys are there\n"));
-  const json leased =
-      ctl({"match", cache.name(), key(1), "--lease-ms", "60000", "--json"}).document();
+  const json leased = ctl({"match", cache.name(), key(1), "--lease-ms", "1m", "--json"}).document();
   EXPECT_EQ(leased.at("matched"), 1);
   EXPECT_THAT(rest_.del("/v1/leases/" + leased.at("lease").get<std::string>()), has_status(200));
 
@@ -124,6 +123,24 @@ TEST_F(CtlTest, StoresFindsAndReadsBlocksOfAKvGroup) {
   EXPECT_THAT(ctl({"get", cache.name(), key(1)}).err, HasSubstr("it has full, state"));
 }
 
+TEST_F(CtlTest, StoresAndReadsShardsOfABlock) {
+  const TestCache cache = TestCache::made_of(rest_, {{"layout",
+                                                      {{"num_layers", 2},
+                                                       {"outer_dim", 2},
+                                                       {"page_size", 1},
+                                                       {"inner_dim", 1},
+                                                       {"dtype_width_bytes", 1},
+                                                       {"shards", 2}}},
+                                                     {"tiers", {{"pinned", {{"num_blocks", 2}}}}}});
+  const auto put = [&](const std::string& shard, const std::string& bytes) {
+    return ctl({"put", cache.name(), key(1), file_with(bytes), "--shard", shard, "--shards", "2"});
+  };
+  EXPECT_THAT(put("1", "bd").out, HasSubstr("the block lacks other parts"));
+  EXPECT_EQ(put("0", "ac").code, 0);
+  EXPECT_EQ(ctl({"get", cache.name(), key(1)}).out, "abcd");
+  EXPECT_EQ(ctl({"get", cache.name(), key(1), "--shard", "1", "--shards", "2"}).out, "bd");
+}
+
 TEST_F(CtlTest, ShowsDevicesAndEndsAgents) {
   const Outcome devices = ctl({"devices", "list"});
   EXPECT_EQ(devices.code, 0) << devices.err;
@@ -134,6 +151,22 @@ TEST_F(CtlTest, ShowsDevicesAndEndsAgents) {
   EXPECT_THAT(ctl({"devices", "empty", "7"}).err, HasSubstr("there is no device '7'"));
   EXPECT_THAT(ctl({"agents", "list"}).out, StartsWith("AGENT"));
   EXPECT_THAT(ctl({"agents", "end", "nobody"}).err, HasSubstr("there is no agent 'nobody'"));
+}
+
+TEST_F(CtlTest, PinsBlocksAndListsAndEndsPins) {
+  TestCache cache(rest_, {.pinned = 8, .disk = 8});
+  cache.store(1);
+  const Outcome pinned = ctl({"actions", cache.name(), "pin", key(1), key(2), "--ttl-ms", "60000"});
+  EXPECT_EQ(pinned.code, 0) << pinned.err;
+  EXPECT_THAT(pinned.out, HasSubstr("accepted: 1 blocks, 1 missing"));
+  const json list = ctl({"pins", "list", cache.name(), "--json"}).document();
+  const std::string pin = list.at("pins").at(0).at("pin");
+  EXPECT_THAT(pinned.out, HasSubstr(pin));
+  EXPECT_THAT(ctl({"pins", "list", cache.name()}).out, HasSubstr(pin));
+  EXPECT_THAT(ctl({"pins", "end", pin}).out, HasSubstr("1 blocks"));
+  EXPECT_EQ(ctl({"pins", "end", pin}).code, 1);
+  EXPECT_THAT(ctl({"actions", cache.name(), "unpin", "chat", "--session"}).out,
+              HasSubstr("missing"));
 }
 
 TEST_F(CtlTest, ListsLeasesAndTransfersAndEndsALease) {
@@ -287,6 +320,8 @@ TEST_F(CtlTest, RefusesWrongArgumentsByName) {
   EXPECT_THAT(refused({"get", "c", "aa", "more"}), HasSubstr("usage: cairnctl get"));
   EXPECT_THAT(refused({"get", "c", "aa", "--compress"}), HasSubstr("--compress is not for 'get'"));
   EXPECT_THAT(refused({"top", "--count", "-1"}), HasSubstr("--count"));
+  EXPECT_THAT(refused({"match", "c", "aa", "--lease-ms", "10x"}),
+              HasSubstr("it takes a number, or one with a unit, as in 10s"));
   EXPECT_THAT(refused({"status", "--nonsense"}), HasSubstr("nonsense"));
   EXPECT_EQ(run({CAIRN_CTL_PROGRAM, "--server", "ftp://x", "status"}).code, 2);
 }

@@ -42,6 +42,16 @@ class DeviceExportTest : public testing::Test {
     body["tiers"]["device"]["memory"] = {{"export", "descriptor"}};
     return body;
   }
+  void expect_form(const json& memory) {
+    EXPECT_EQ(memory.at("layout"), "fully_contiguous");
+    EXPECT_FALSE(memory.contains("block_dim"));
+    EXPECT_EQ(memory.at("shape").at("inner_dim"), kInner);
+    EXPECT_GE(memory.at("size_bytes"), 4 * kBlockBytes);
+    EXPECT_EQ(memory.at("generation"), 1);
+    const json devices = owner_.rest->get("/v1/devices").document();
+    EXPECT_EQ(memory.at("device_uuid"), devices.at("devices").at(0).at("uuid"));
+    EXPECT_NE(memory.at("device_uuid"), "");
+  }
   static json on_import(const json& import) {
     json body = cache_body({.device = 4});
     body["tiers"]["device"]["memory"] = {{"import", import}};
@@ -55,6 +65,7 @@ TEST_F(DeviceExportTest, AnotherProcessReadsAndWritesTheMemory) {
   TestCache cache(*owner_.rest, {.device = 4});
   const json description = exported(owner_, cache);
   EXPECT_EQ(description.at("kind"), "cuda_ipc");
+  expect_form(description);
   EXPECT_EQ(description.at("handle").get<std::string>().size(), 128u);
 
   Served engine;
@@ -123,6 +134,7 @@ TEST_F(DeviceExportTest, PassesADescriptorToAnotherProcess) {
   EXPECT_EQ(description.at("kind"), "cuda_vmm_fd");
   EXPECT_EQ(description.at("descriptor"), 0);
   EXPECT_EQ(description.at("device_id"), 0);
+  expect_form(description);
   ASSERT_THAT(exported.files, testing::SizeIs(1));
 
   Served engine;

@@ -179,6 +179,89 @@ TEST_P(DevicesTest, KeepsMemoryForTheNextTier) {
   EXPECT_EQ(server.stop(), 0) << server.output();
 }
 
+// Blocks in pieces: their copies have long lists, which the host's streams read from their device.
+TEST_P(DevicesTest, CopiesUseMemoryOfTheirDevice) {
+  constexpr int kBlocks = 100;
+  json body = body_on(1, "fully_contiguous", kBlocks);
+  body["tiers"]["device"] = tier_body(kBlocks, "second");
+  body["tiers"]["device"]["device_id"] = 1;
+  TestCache cache = TestCache::made_of(rest_, body);
+  const auto series = [&](const std::string& name, const std::string& allocator = "device1") {
+    return rest_.metric("cairn_allocator_" + name + "{allocator=\"" + allocator +
+                        "\",device=\"1\"}");
+  };
+  const double tier_bytes = series("allocated_bytes");
+  EXPECT_EQ(series("splits_total"), 0);
+  EXPECT_EQ(series("cached_bytes"), 0);
+  for (int n = 0; n < kBlocks; ++n) cache.store(n, "?tier=device");
+  for (const int count : {10, kBlocks}) {
+    for (const char* to : {"pinned", "device"}) {
+      EXPECT_EQ(cache.transfer(keys(0, count), to, "move").at("state"), "done");
+    }
+  }
+  EXPECT_EQ(cache.transfer(keys(0, 10), "disk").at("state"), "done");
+  // A GPU's launches carry their lists.
+  if (std::string(GetParam().name) == "host") {
+    EXPECT_GE(series("allocations_total", "device_slabs"), 2 + 1);
+    EXPECT_GT(series("splits_total"), 0);
+    EXPECT_GT(series("cache_hits_total"), 0);
+    EXPECT_TRUE(eventually([&] { return series("merges_total") > 0; }));
+    EXPECT_TRUE(eventually([&] { return series("pending_bytes") == 0; }));
+    EXPECT_GT(series("cached_bytes"), 0);
+    EXPECT_GT(rest_.post("/v1/devices/1/empty_cache").document().at("freed_bytes"), 0);
+    EXPECT_EQ(series("reserved_bytes", "device_slabs"), 0);
+    EXPECT_EQ(series("cached_bytes"), 0);
+  }
+  EXPECT_EQ(series("allocated_bytes"), tier_bytes);
+  for (int n = 0; n < kBlocks; ++n) cache.expect_intact(n);
+}
+
+// A list is freed when its copies are issued, and pending until they have run.
+TEST(DeviceListsTest, PendingBytesRiseAndFall) {
+  constexpr int kBlocks = 64;
+  ServerProcess server({.flags = {"--runtime", "host"}});
+  Rest rest(server.endpoint());
+  json body = cache_body({.device = kBlocks, .pinned = kBlocks});
+  body["tiers"]["device"] = tier_body(kBlocks, "second");
+  // Blocks have 32 pieces of 16 KiB, and a transfer copies 32 MiB.
+  body["layout"].update({{"num_layers", 16}, {"page_size", 16}, {"inner_dim", 512}});
+  TestCache cache = TestCache::made_of(rest, body);
+  const json allocated = cache.allocate(kBlocks, "device");
+  json blocks = json::array();
+  for (int n = 0; n < kBlocks; ++n) {
+    const json& handle = allocated.at("blocks").at(static_cast<std::size_t>(n));
+    blocks.push_back(TestCache::commit_block(handle, n));
+  }
+  ASSERT_THAT(
+      rest.post(cache.path("/commit"), {{"lease", allocated.at("lease")}, {"blocks", blocks}}),
+      has_status(200));
+  ASSERT_TRUE(rest.del("/v1/leases/" + allocated.at("lease").get<std::string>()).ok());
+  const auto pending_bytes = [&] {
+    return rest.metric(R"(cairn_allocator_pending_bytes{allocator="device0",device="0"})");
+  };
+  bool at_device = true;
+  const bool has_risen = eventually([&] {
+    const Reply begun = rest.post(
+        cache.path("/transfers"),
+        {{"keys", keys(0, kBlocks)}, {"to", at_device ? "pinned" : "device"}, {"mode", "move"}});
+    at_device = !at_device;
+    const std::string transfer = begun.document().at("transfer");
+    bool seen = false;
+    std::string state;
+    do {
+      seen = seen || pending_bytes() > 0;
+      const json now = rest.get("/v1/transfers/" + transfer).document();
+      state = now.at("state");
+    } while (state == "queued" || state == "running");
+    EXPECT_EQ(state, "done");
+    return seen;
+  });
+  EXPECT_TRUE(has_risen);
+  EXPECT_TRUE(eventually([&] { return pending_bytes() == 0; }));
+  EXPECT_GT(rest.metric(R"(cairn_allocator_cached_bytes{allocator="device0",device="0"})"), 0);
+  EXPECT_EQ(server.stop(), 0) << server.output();
+}
+
 TEST_P(DevicesTest, RefusesMissingDevices) {
   for (const char* id : {"3", "-1", "0x0", "x", "99999999999999999999"}) {
     for (const char* verb : {"empty_cache", "reset_peaks"}) {

@@ -59,6 +59,24 @@ INSTANTIATE_TEST_SUITE_P(Places, ExportOfTierTest,
                            return std::string(place.param.tier) + "_" + place.param.layout;
                          });
 
+TEST_P(ExportOfTierTest, SaysWhatItIsAndHowItsBlocksLie) {
+  const json memory = exported(cache_, tier_);
+  const bool is_separate = std::string(GetParam().layout) != "fully_contiguous";
+  EXPECT_EQ(memory.at("layout"), is_separate ? "layer_separate" : "fully_contiguous");
+  EXPECT_EQ(memory.contains("block_dim"), is_separate);
+  EXPECT_EQ(memory.value("block_dim", "fully_contiguous"), GetParam().layout);
+  EXPECT_EQ(memory.at("shape"), json({{"num_layers", kLayers},
+                                      {"outer_dim", kOuter},
+                                      {"page_size", kPageSize},
+                                      {"inner_dim", kInner},
+                                      {"dtype_width_bytes", kDtypeBytes}}));
+  EXPECT_GE(memory.at("size_bytes"), 5 * kBlockBytes);
+  EXPECT_EQ(memory.at("generation"), 1);
+  const json devices = rest_.get("/v1/devices").document();
+  EXPECT_EQ(memory.value("device_uuid", ""),
+            tier_ == "device" ? devices.at("devices").at(0).at("uuid") : "");
+}
+
 TEST_P(ExportOfTierTest, ReadsInPlaceUnderALease) {
   cache_.store_prefix(1, 3, tier_);
   const MappedTier mapped(exported(cache_, tier_));
@@ -133,17 +151,48 @@ TEST_F(ExportTest, OnlyTheServersUserCanOpenTheFile) {
 }
 
 // Otherwise one process could kill another by truncating the memory that both have mapped.
-TEST_F(ExportTest, RefusesToResizeTheFile) {
+TEST_F(ExportTest, RefusesToCutTheFile) {
   TestCache cache(rest_, {.pinned = 2});
   const json description = exported(cache, "pinned");
   const int file = ::open(description.at("path").get<std::string>().c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(file, 0);
   EXPECT_EQ(::ftruncate(file, 0), -1);
   EXPECT_EQ(errno, EPERM);
-  EXPECT_EQ(::ftruncate(file, 1 << 30), -1);
   ::close(file);
   cache.store(1);
   cache.expect_intact(1);
+}
+
+// Blocks keep their places, and those in the added memory are found where the strides say.
+TEST_F(ExportTest, ATierThatGrowsKeepsItsBlocksInPlace) {
+  json body = cache_body({.pinned = 4});
+  body["layout"]["alignment"] = 4096;
+  TestCache cache = TestCache::made_of(rest_, body);
+  const json before = exported(cache, "pinned");
+  const MappedTier old(before);
+  cache.store_prefix(1, 4, "pinned");
+  const json more_blocks = {{"tiers", {{"pinned", {{"num_blocks", 9}}}}}};
+  const Reply changed = rest_.send({.method = "PATCH",
+                                    .target = cache.path(),
+                                    .body = more_blocks.dump(),
+                                    .content_type = "application/json"});
+  ASSERT_EQ(changed.status, 200u) << changed.body;
+  const json after = exported(cache, "pinned");
+  EXPECT_NE(before.at("generation"), after.at("generation"));
+  EXPECT_EQ(before.at("inode"), after.at("inode"));
+  const MappedTier grown(after);
+  cache.store_prefix(5, 5, "pinned");
+  const json match = cache.match(keys(1, 4), 30'000);
+  ASSERT_EQ(match.at("matched"), 4);
+  const json more = cache.match(keys(5, 5), 30'000);
+  ASSERT_EQ(more.at("matched"), 5);
+  for (int n = 1; n <= 9; ++n) {
+    const json& list = (n <= 4 ? match : more).at("blocks");
+    const json& slot = list.at(static_cast<std::size_t>(n <= 4 ? n - 1 : n - 5)).at("slot");
+    EXPECT_EQ(grown.read_block(slot), block(n)) << n;
+    if (n > 4) continue;
+    EXPECT_EQ(old.read_block(slot), block(n)) << n;
+  }
 }
 
 TEST_F(ExportTest, RepeatedExportsAreEqual) {

@@ -149,6 +149,59 @@ TEST_P(Groups, RanksReduceTheirNumbers) {
   EXPECT_EQ(group[2].rest->metric("cairn_allocator_cache_misses_total" + buffers), 3);
 }
 
+// Three ranks, every type and operation. The numbers are small, so each step is exact in each type,
+// but for the average of 7, 1 and 2: 10 / 3 in the type's own precision.
+TEST_P(Groups, RanksReduceNumbersOfEachType) {
+  ServerGroup group({3, GetParam()});
+  group.form("g");
+  const std::vector<std::vector<int>> mine = {{7, 2}, {1, 4}, {2, 6}};
+  const std::map<std::string, std::vector<double>> reduced = {{"sum", {10, 12}},
+                                                              {"prod", {14, 48}},
+                                                              {"max", {7, 6}},
+                                                              {"min", {1, 2}},
+                                                              {"avg", {10.0 / 3, 4}}};
+  const std::map<std::string, double> thirds = {{"float16", 3.333984375},
+                                                {"bfloat16", 3.328125},
+                                                {"float32", 3.3333332538604736},
+                                                {"float64", 10.0 / 3}};
+  for (const std::string type : {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16",
+                                 "float32", "float64", "bfloat16"}) {
+    for (const auto& [op, values] : reduced) {
+      std::vector<std::string> transfers;
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        transfers.push_back(group.start(
+            "g", "all_reduce", {{"values", mine[rank]}, {"op", op}, {"dtype", type}}, {rank})[0]);
+      }
+      const bool has_fractions = thirds.contains(type);
+      std::vector<double> expected = values;
+      if (op == "avg") expected[0] = has_fractions ? thirds.at(type) : 3;
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        const json ended = group.ended(rank, transfers[rank]);
+        EXPECT_EQ(ended.at("state"), "done") << type << " " << op << ": " << ended;
+        const json got = ended.at("values");
+        EXPECT_EQ(got.get<std::vector<double>>(), expected) << type << " " << op;
+        EXPECT_EQ(got.at(0).is_number_integer(), !has_fractions) << type;
+      }
+    }
+  }
+}
+
+TEST_P(Groups, ReductionsWrapOrBecomeNull) {
+  ServerGroup group({2, GetParam()});
+  group.form("g");
+  const auto reduced = [&](const json& values, const std::string& op, const std::string& type) {
+    const auto all =
+        group.run("g", "all_reduce", {{"values", values}, {"op", op}, {"dtype", type}});
+    return all[0].at("values");
+  };
+  EXPECT_EQ(reduced({100, -128}, "sum", "int8"), json({-56, 0}));
+  EXPECT_EQ(reduced({200}, "sum", "uint8"), json({144}));
+  EXPECT_EQ(reduced({-7}, "avg", "int32"), json({-7}));
+  EXPECT_EQ(reduced({60'000.0}, "sum", "float16"), json({nullptr}));
+  EXPECT_EQ(reduced({-0.5, 1e300}, "prod", "float64"), json({0.25, nullptr}));
+  EXPECT_EQ(reduced({4'294'967'295u}, "max", "uint32"), json({4'294'967'295u}));
+}
+
 TEST_P(Groups, MismatchedReductionsFailAndTheGroupContinues) {
   ServerGroup group({2, GetParam()});
   group.make_cache("c", mixed_layouts);
@@ -158,6 +211,7 @@ TEST_P(Groups, MismatchedReductionsFailAndTheGroupContinues) {
   const json least = {{"values", {1, 2, 3}}, {"op", "min"}};
   for (const auto& [operation, body] :
        {std::pair("all_reduce", four), std::pair("all_reduce", least),
+        std::pair("all_reduce", json{{"values", {1, 2, 3}}, {"op", "sum"}, {"dtype", "uint64"}}),
         std::pair("agree", body_of(keys(0, 3)))}) {
     const auto mine = group.start("g", "all_reduce", three, {0});
     const auto other = group.start("g", operation, body, {1});
@@ -184,7 +238,14 @@ TEST_P(Groups, RefusesInvalidReductions) {
   refused({{"values", {1, std::int64_t{1} << 53}}, {"op", "sum"}}, "out_of_range");
   refused({{"values", {1.5}}, {"op", "sum"}}, "wrong_type");
   refused({{"values", {"1"}}, {"op", "sum"}}, "wrong_type");
-  refused({{"values", {1}}, {"op", "avg"}}, "out_of_range");
+  refused({{"values", {1}}, {"op", "mean"}}, "out_of_range");
+  refused({{"values", {1}}, {"op", "sum"}, {"dtype", "int16"}}, "out_of_range");
+  refused({{"values", {128}}, {"op", "sum"}, {"dtype", "int8"}}, "out_of_range");
+  refused({{"values", {-1}}, {"op", "sum"}, {"dtype", "uint64"}}, "out_of_range");
+  refused({{"values", {65'536}}, {"op", "sum"}, {"dtype", "float16"}}, "out_of_range");
+  refused({{"values", {1e39}}, {"op", "sum"}, {"dtype", "float32"}}, "out_of_range");
+  refused({{"values", {true}}, {"op", "sum"}, {"dtype", "float64"}}, "wrong_type");
+  refused({{"values", {0.5}}, {"op", "sum"}, {"dtype", "uint8"}}, "wrong_type");
   refused({{"values", {1}}}, "missing_field");
   refused({{"op", "sum"}}, "missing_field");
   refused({{"values", {1}}, {"op", "sum"}, {"keys", json::array()}}, "unknown_field");

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <tuple>
 
+#include "tests/e2e/support/mapped_slots.hpp"
 #include "tests/e2e/support/served_test.hpp"
 
 // Caches of several KV groups over HTTP.
@@ -278,8 +280,89 @@ TEST_F(KvGroupsTest, ALeasedGroupKeepsAllBlocksOfItsKey) {
   EXPECT_EQ(rest_.get(key_path(6, "full")).status, 200u);
 }
 
-TEST_F(KvGroupsTest, ATierOfSeveralGroupsIsNotExported) {
-  EXPECT_THAT(rest_.post(cache_.path("/tiers/pinned/export")), is_problem(422, "impossible"));
+TEST_F(KvGroupsTest, AMatchInOneGroupFindsItsBlocksAlone) {
+  for (int n = 3; n <= 5; ++n) put(n, "swa");
+  const json found = match({{"keys", keys(3, 6)}, {"kv_group", "swa"}});
+  EXPECT_EQ(found.at("matched"), 3);
+  EXPECT_THAT(listed(found), ElementsAre("swa3", "swa4", "swa5"));
+  EXPECT_THAT(rest_.del(key_path(4, "swa")), is_problem(409, "leased"));
+  EXPECT_EQ(match({{"keys", keys(3, 6)}, {"kv_group", "state"}}).at("matched"), 0);
+  const std::string path = cache_.path("/match");
+  EXPECT_THAT(rest_.post(path, {{"keys", keys(3, 6)}, {"kv_group", "other"}}),
+              is_problem(422, "unknown_kv_group"));
+  EXPECT_THAT(rest_.post(path, {{"keys", keys(3, 6)}, {"kv_group", "full"}, {"have", 1}}),
+              is_problem(400, "malformed"));
+  EXPECT_THAT(rest_.post(path, {{"tokens", {1, 2, 3, 4}}, {"kv_group", "full"}}),
+              is_problem(400, "malformed"));
+}
+
+class MappedGroups : public KvGroupsTest {
+ protected:
+  MappedGroups() : tier_(exported()) {}
+  const json& exported() {
+    const Reply reply = rest_.post(cache_.path("/tiers/pinned/export"));
+    EXPECT_EQ(reply.status, 200u) << reply.body;
+    exported_ = reply.document();
+    return exported_;
+  }
+  // The blocks of all groups begin at the distance of a slot, and are in one piece.
+  std::size_t offset_of(const json& block) const {
+    const json& strides =
+        exported_.at("kv_groups").at(block.at("kv_group").get<std::string>()).at("strides");
+    return exported_.at("regions").at(0).at("offset_bytes").get<std::size_t>() +
+           block.at("slot").get<std::size_t>() * strides.at("block_bytes").get<std::size_t>();
+  }
+
+  json exported_;
+  MappedTier tier_;
+};
+
+TEST_F(MappedGroups, BlocksOfEachGroupAreReadInPlace) {
+  store_prompt();
+  const json found = match({{"keys", keys(1, 6)}});
+  ASSERT_EQ(found.at("blocks").size(), 9u);
+  for (const json& block : found.at("blocks")) {
+    const std::string group = block.at("kv_group");
+    int n = 1;
+    while (block.at("key") != key(n)) ++n;
+    EXPECT_EQ(tier_.read_at(offset_of(block), bytes_of_group(group)), data_of(n, group));
+  }
+}
+
+TEST_F(MappedGroups, TheStridesAreThoseOfTheGroupsShapes) {
+  const json& groups = exported_.at("kv_groups");
+  EXPECT_EQ(groups.size(), 3u);
+  EXPECT_EQ(exported_.at("layout"), "fully_contiguous");
+  EXPECT_FALSE(exported_.contains("shape"));
+  EXPECT_EQ(groups.at("full").at("shape").at("page_size"), kBlockTokens);
+  EXPECT_EQ(groups.at("state").at("shape").at("page_size"), 1);
+  for (const auto& [name, outer, piece_bytes] :
+       {std::tuple("full", 2, kBlockTokens * 8 * 2), std::tuple("swa", 2, kBlockTokens * 8 * 2),
+        std::tuple("state", 1, 32 * 2)}) {
+    EXPECT_EQ(groups.at(name).at("strides").at("outer_bytes"), piece_bytes) << name;
+    EXPECT_EQ(groups.at(name).at("strides").at("layer_bytes"), outer * piece_bytes) << name;
+  }
+}
+
+TEST_F(MappedGroups, BlocksOfEachGroupAreWrittenInPlace) {
+  const json allocated =
+      rest_
+          .post(cache_.path("/allocate"),
+                {{"counts", {{"full", 1}, {"swa", 1}, {"state", 1}}}, {"tier", "pinned"}})
+          .document();
+  json blocks = json::array();
+  for (json block : allocated.at("blocks")) {
+    tier_.write_at(offset_of(block), data_of(1, block.at("kv_group").get<std::string>()));
+    block["key"] = key(1);
+    blocks.push_back(block);
+  }
+  const Reply committed =
+      rest_.post(cache_.path("/commit"),
+                 {{"lease", allocated.at("lease")}, {"blocks", blocks}, {"release", true}});
+  ASSERT_EQ(committed.status, 200u) << committed.body;
+  for (const std::string group : {"full", "swa", "state"}) {
+    EXPECT_EQ(rest_.get(key_path(1, group)).body, data_of(1, group)) << group;
+  }
 }
 
 TEST_F(KvGroupsTest, TheSameBodyMakesTheSameCacheAndOthersAreRefused) {

@@ -189,6 +189,29 @@ TEST(PassedMemory, ImportsTheExportOfAnotherServerUnchanged) {
   EXPECT_EQ(cache.expect_intact(7), "pinned");
 }
 
+TEST(PassedMemory, AnImportOfBlocksOfAnotherFormIsRefused) {
+  UnixServer owner;
+  UnixServer engine;
+  TestCache cache(owner.rest, {.pinned = kPassedBlocks});
+  const Reply exported = owner.rest.post(cache.path("/tiers/pinned/export"));
+  const json memory = exported.document();
+  const auto refusal = [&](const json& changed) {
+    return engine.rest.put("/v1/caches/other", body_with(changed), exported.files);
+  };
+  json layout = memory;
+  layout["layout"] = "layer_separate";
+  layout["block_dim"] = "second";
+  EXPECT_THAT(refusal(layout), is_problem(422, "impossible"));
+  // As many bytes, but they mean something else.
+  json shape = memory;
+  shape["shape"]["page_size"] = 2 * kPageSize;
+  shape["shape"]["inner_dim"] = kInner / 2;
+  EXPECT_THAT(refusal(shape), is_problem(422, "impossible"));
+  shape["shape"].erase("inner_dim");
+  EXPECT_THAT(refusal(shape), is_problem(400, "missing_field"));
+  EXPECT_THAT(refusal(memory), has_status(201));
+}
+
 // An open file ends with the process that has it, so the engine must create the cache again.
 TEST(PassedMemory, PassedMemoryIsGoneAfterARestart) {
   const fakes::TempDir data;

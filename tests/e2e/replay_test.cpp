@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "tests/e2e/support/raw_connection.hpp"
 #include "tests/e2e/support/served_test.hpp"
@@ -89,6 +90,67 @@ TEST_F(ReplayTest, SendsHintsWithReleases) {
         << kind;
   }
   EXPECT_TRUE(rest_.del("/v1/caches/hinted?force=true").ok());
+}
+
+TEST_F(ReplayTest, SendsActionsAndCountsWhatTheServerCounts) {
+  const Outcome outcome =
+      replay({"--generate", "agents", "--requests", "150", "--connections", "3", "--device-blocks",
+              "0", "--pinned-blocks", "500", "--disk-blocks", "3000", "--actions",
+              "demote=1,prefetch=0.8,right=0.9", "--cache", "acted", "--keep"});
+  EXPECT_EQ(outcome.code, 0) << outcome.result << outcome.err;
+  const json& actions = outcome.result.at("actions");
+  EXPECT_THAT(actions, testing::SizeIs(2));
+  for (const char* type : {"demote", "prefetch"}) {
+    EXPECT_GT(actions.at(type).value("accepted", 0), 0) << actions;
+    for (const auto& [word, count] : actions.at(type).items()) {
+      EXPECT_EQ(rest_.metric(std::string("cairn_actions_total{cache=\"acted\",type=\"") + type +
+                             "\",outcome=\"" + word + "\"}"),
+                count.get<double>())
+          << type << " " << word;
+    }
+  }
+  const json& prefetched = outcome.result.at("prefetched_blocks");
+  EXPECT_GT(prefetched.at("used"), 0) << prefetched;
+  EXPECT_GT(outcome.result.at("latency_us").at("action").at("count"), 0);
+  EXPECT_TRUE(rest_.del("/v1/caches/acted?force=true").ok());
+}
+
+TEST_F(ReplayTest, LeavesNoPins) {
+  const Outcome outcome =
+      replay({"--generate", "agents", "--requests", "150", "--connections", "3", "--device-blocks",
+              "0", "--pinned-blocks", "500", "--disk-blocks", "0", "--actions", "pin=1,right=0.8",
+              "--cache", "pinned", "--keep"});
+  EXPECT_EQ(outcome.code, 0) << outcome.result << outcome.err;
+  int begun = 0;
+  for (const char* word : {"accepted", "clipped"}) {
+    begun += outcome.result.at("actions").at("pin").value(word, 0);
+  }
+  EXPECT_GT(begun, 0);
+  EXPECT_EQ(outcome.result.at("actions").at("unpin").at("accepted"), begun);
+  const json document = rest_.get("/v1/caches/pinned/pins").document();
+  EXPECT_THAT(document.at("pins"), testing::IsEmpty());
+  EXPECT_TRUE(rest_.del("/v1/caches/pinned?force=true").ok());
+}
+
+// A request of a new cache computes all its tokens. In the next replay, it loads all its blocks.
+TEST_F(ReplayTest, ReportsTheTimeToTheLastByteInTheEngine) {
+  const std::vector<std::string> flags = {
+      "--generate",      "chat",  "--requests",      "1",
+      "--device-blocks", "0",     "--pinned-blocks", "100",
+      "--disk-blocks",   "0",     "--engine",        "token_us=2,block_us=1000",
+      "--cache",         "timed", "--keep"};
+  for (const bool is_first : {true, false}) {
+    const Outcome outcome = replay(flags);
+    ASSERT_EQ(outcome.code, 0) << outcome.result << outcome.err;
+    const json& times = outcome.result.at("engine_us");
+    const double blocks = outcome.result.at("blocks_asked");
+    const double simulated_us = blocks * (is_first ? 512 * 2 : 1000);
+    EXPECT_NEAR(times.at("virtual").at("p99").get<double>(), simulated_us, 1);
+    const double real_us = times.at("real").at("p99");
+    EXPECT_GT(real_us, 0);
+    EXPECT_NEAR(times.at("both").at("p99").get<double>(), simulated_us + real_us, 1);
+  }
+  EXPECT_TRUE(rest_.del("/v1/caches/timed?force=true").ok());
 }
 
 TEST_F(ReplayTest, LeavesNothingBehind) {
@@ -212,6 +274,20 @@ TEST_F(ReplayTest, RefusesACacheOfOtherKvGroups) {
   EXPECT_THAT(outcome.err, testing::HasSubstr("has other KV groups"));
 }
 
+// Of `--simulate` with one capacity and one order. NaN after a failure.
+double simulated_hit_rate(const std::vector<std::string>& workload, const std::string& capacity,
+                          const std::string& order) {
+  std::vector<std::string> command = {
+      CAIRN_REPLAY_PROGRAM, "--simulate", "--json", "--capacity", capacity, "--policy", order};
+  command.insert(command.end(), workload.begin(), workload.end());
+  ChildProcess simulation(command);
+  const auto code = simulation.wait();
+  EXPECT_EQ(code, 0) << simulation.standard_error();
+  if (code != 0) return std::numeric_limits<double>::quiet_NaN();
+  const json simulated = json::parse(simulation.standard_output());
+  return simulated.at("hit_rates").at(order).at(0).get<double>();
+}
+
 // One connection, so that the requests come in the order of the workload.
 TEST_F(ReplayTest, SimulationOfKvGroupsFindsWhatTheServerFinds) {
   const std::vector<std::string> workload = {"--generate", "mixed",       "--requests",
@@ -222,16 +298,77 @@ TEST_F(ReplayTest, SimulationOfKvGroupsFindsWhatTheServerFinds) {
                    "--pinned-blocks", "300", "--eviction", order});
     const Outcome served = replay(flags);
     ASSERT_EQ(served.code, 0) << served.result << served.err;
-    std::vector<std::string> command = {
-        CAIRN_REPLAY_PROGRAM, "--simulate", "--json", "--capacity", "300", "--policy", order};
-    append(command, workload);
-    ChildProcess simulation(command);
-    ASSERT_EQ(simulation.wait(), 0) << simulation.standard_error();
-    const json simulated = json::parse(simulation.standard_output());
     const double hit_rate = served.result.at("hit_rate");
     EXPECT_GT(hit_rate, 0.1);
-    EXPECT_NEAR(simulated.at("hit_rates").at(order).at(0).get<double>(), hit_rate, 0.01) << order;
+    EXPECT_NEAR(simulated_hit_rate(workload, "300", order), hit_rate, 0.01) << order;
   }
+}
+
+// The server copies the hits into the memory of the replay's engine, from both tiers.
+TEST(ReplayLoadTest, FindsWhatTheServerCopiedAndOneWrongByte) {
+  const fakes::TempDir folder;
+  const std::string socket = (folder.path() / "socket").string();
+  ServerProcess server({.flags = {"--unix", socket}});
+  const auto replay = [&] {
+    ChildProcess child(
+        {CAIRN_REPLAY_PROGRAM, "--server", "unix:" + socket,  "--json", "--generate",    "agents",
+         "--requests",         "40",       "--connections",   "2",      "--block-bytes", "4096",
+         "--device-blocks",    "0",        "--pinned-blocks", "400",    "--disk-blocks", "4000",
+         "--read-via",         "load",     "--cache",         "loaded", "--keep"});
+    const auto code = child.wait();
+    return Outcome{code, json::parse(child.standard_output(), nullptr, false),
+                   child.standard_error()};
+  };
+  const Outcome first = replay();
+  ASSERT_EQ(first.code, 0) << first.result << first.err;
+  EXPECT_GT(first.result.at("match").at("pinned"), 0);
+  const Outcome second = replay();
+  ASSERT_EQ(second.code, 0) << second.result << second.err;
+  EXPECT_GT(second.result.at("match").at("disk"), 0);
+  EXPECT_EQ(second.result.at("blocks_read"), second.result.at("blocks_asked"));
+
+  Rest rest(server.endpoint());
+  EXPECT_GT(rest.metric("cairn_agent_blocks_total{direction=\"load\",outcome=\"done\"}"), 0);
+  const json list = rest.get("/v1/caches/loaded/blocks?limit=1").document();
+  const std::string path =
+      "/v1/caches/loaded/keys/" + list.at("blocks").at(0).at("key").get<std::string>();
+  std::string bytes = rest.get(path).body;
+  ASSERT_FALSE(bytes.empty());
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  ASSERT_TRUE(rest.del(path).ok());
+  ASSERT_THAT(rest.put_bytes(path, bytes), has_status(201));
+  const Outcome third = replay();
+  EXPECT_EQ(third.code, 1);
+  EXPECT_GE(third.result.at("wrong_bytes"), 1);
+}
+
+struct ActedWay {
+  std::string order;
+  std::string actions;
+};
+void PrintTo(const ActedWay& way, std::ostream* out) { *out << way.order << " " << way.actions; }
+class ReplayActionsTest : public ReplayTest, public testing::WithParamInterface<ActedWay> {};
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ReplayActionsTest,
+    testing::Values(ActedWay{"lru", "pin=1,right=0.8"}, ActedWay{"class_hazard", "pin=1,right=0.8"},
+                    ActedWay{"lru", "within=0.9,right=0.9"},
+                    ActedWay{"class_hazard", "pause=1,prefetch=0.8,right=0.9"}),
+    [](const auto& way) {
+      return way.param.order + "_" + way.param.actions.substr(0, way.param.actions.find('='));
+    });
+
+// One connection, so that requests and actions come in the order of the workload.
+TEST_P(ReplayActionsTest, SimulationFindsWhatTheServerFinds) {
+  const std::vector<std::string> workload = {"--generate", "agents",    "--requests",
+                                             "400",        "--actions", GetParam().actions};
+  auto flags = workload;
+  append(flags, {"--connections", "1", "--device-blocks", "0", "--disk-blocks", "0",
+                 "--pinned-blocks", "600", "--eviction", GetParam().order});
+  const Outcome served = replay(flags);
+  ASSERT_EQ(served.code, 0) << served.result << served.err;
+  const double hit_rate = served.result.at("hit_rate");
+  EXPECT_GT(hit_rate, 0.1);
+  EXPECT_NEAR(simulated_hit_rate(workload, "600", GetParam().order), hit_rate, 0.005);
 }
 
 // --simulate reads what --record writes: the same requests have the same hits.

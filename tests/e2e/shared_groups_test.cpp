@@ -71,6 +71,27 @@ TEST(SharedGroups, AMatchFetchesWhatEachGroupNeeds) {
   EXPECT_EQ(hosts.there.metric("cairn_match_blocks_total", "result=\"shared\""), 6);
 }
 
+TEST(SharedGroups, OnboardAsksTheSharedTierAsAnyMatch) {
+  RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost other(redis);
+  TestCache here = Hosts::made(one, {kFull, kWindow, kState});
+  json body = body_of({kFull, kWindow, kState});
+  body["tiers"]["device"] = {{"size_bytes", 1 << 20}};
+  other.wait_until_ready();
+  TestCache there = TestCache::made_of(other.rest, body);
+  store_prompt(one, here);
+  wait_for_values(redis, 9);
+  const json found = other.rest
+                         .post(there.path("/match"),
+                               {{"keys", keys(1, 8)}, {"onboard", "device"}, {"wait_ms", 30'000}})
+                         .document();
+  EXPECT_EQ(found.at("matched"), 6) << found;
+  EXPECT_EQ(found.at("shared_matched"), 0);
+  for (const json& block : found.at("blocks")) EXPECT_EQ(block.at("tier"), "device") << found;
+  EXPECT_EQ(there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 9);
+}
+
 TEST(SharedGroups, AnUnwaitedMatchReportsTheKeysAndTheTransfer) {
   Hosts hosts;
   store_prompt(hosts.one, hosts.here);

@@ -14,6 +14,13 @@
 namespace cairn::e2e {
 namespace {
 
+TestCache made_in(SharedHost& host, const Shape& shape) {
+  host.wait_until_ready();
+  json body = cache_body(shape);
+  body["shared"] = {{"namespace", "both"}};
+  return TestCache::made_of(host.rest, body);
+}
+
 TEST(SharedTest, FetchesBlocksThatAnotherServerStored) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
@@ -69,6 +76,56 @@ TEST(SharedTest, WaitingMatchReturnsFetchedBlocks) {
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"pinned\""), 1);
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"shared\""), 3);
   EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"miss\""), 1);
+}
+
+TEST(SharedTest, OnboardAsksTheSharedTierAsAnyMatch) {
+  RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost other(redis);
+  TestCache here = made_in(one, {.pinned = 8});
+  TestCache there = made_in(other, {.device = 8, .pinned = 8});
+  for (int n = 0; n < 4; ++n) here.store(n);
+  wait_for_values(redis, 4);
+  there.store(0, "?tier=pinned");
+  const json asked = {{"keys", keys(0, 5)}, {"onboard", "device"}, {"wait_ms", 30'000}};
+  const json reply = other.rest.post(there.path("/match"), asked).document();
+  EXPECT_EQ(reply.at("matched"), 4) << reply;
+  EXPECT_EQ(reply.at("shared_matched"), 0);
+  EXPECT_TRUE(reply.at("transfer").is_string());
+  ASSERT_EQ(reply.at("blocks").size(), 4U);
+  for (const json& block : reply.at("blocks")) EXPECT_EQ(block.at("tier"), "device") << reply;
+  for (int n = 0; n < 4; ++n) there.expect_intact(n);
+  EXPECT_EQ(there.count("device", "committed"), 4);
+  EXPECT_EQ(other.rest.get(there.path("/leases")).document().at("leases").size(), 1U);
+  EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"pinned\""), 1);
+  EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"shared\""), 3);
+  EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"miss\""), 1);
+  EXPECT_EQ(there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 3);
+
+  // Kept local on request, and then all beyond is missing.
+  json local = asked;
+  local["shared"] = false;
+  local["keys"] = {key(0), key(9)};
+  EXPECT_EQ(other.rest.post(there.path("/match"), local).document().at("matched"), 1);
+  EXPECT_EQ(there.metric("cairn_match_blocks_total", "result=\"miss\""), 2);
+}
+
+TEST(SharedTest, OnboardWithoutWaitingNamesTheTransfers) {
+  RedisProcess redis;
+  SharedHost one(redis);
+  SharedHost other(redis);
+  TestCache here = made_in(one, {.pinned = 8});
+  TestCache there = made_in(other, {.device = 8, .pinned = 8});
+  for (int n = 0; n < 3; ++n) here.store(n);
+  wait_for_values(redis, 3);
+  const json asked = {{"keys", keys(0, 3)}, {"onboard", "device"}};
+  const json reply = other.rest.post(there.path("/match"), asked).document();
+  EXPECT_EQ(reply.at("matched"), 0);
+  EXPECT_EQ(reply.at("shared_matched"), 3);
+  const std::string fetch = reply.at("transfer");
+  const json ended = other.rest.get("/v1/transfers/" + fetch + "?wait_ms=30000").document();
+  EXPECT_EQ(ended.at("state"), "done") << ended;
+  EXPECT_EQ(there.count("device", "evictable"), 3);
 }
 
 // Blocks may arrive between the lookup of a match in the cache and the reply of the store: another

@@ -137,11 +137,69 @@ TEST_F(SnapshotTest, RefusesABrokenFileAndListsItAsBroken) {
   EXPECT_EQ(failed.at("state"), "failed") << failed;
   EXPECT_EQ(failed.at("error").at("code"), "broken_snapshot");
   EXPECT_EQ(cache.count("pinned", "free"), 4);
+  cache.store_prefix(20, 4, "pinned");
+  const json kept = ended(rest_.post(cache.path("/snapshots/s/restore"), {{"replace", true}}));
+  EXPECT_EQ(kept.at("error").at("code"), "broken_snapshot");
+  EXPECT_EQ(cache.match(keys(20, 4), 0).at("matched"), 4);
   std::filesystem::resize_file(file, size / 2);
   EXPECT_THAT(rest_.post(cache.path("/snapshots/s/restore")), is_problem(422, "broken_snapshot"));
   const json list = rest_.get(cache.path("/snapshots")).document().at("snapshots");
   EXPECT_EQ(list.at(0).at("error").at("code"), "broken_snapshot");
   EXPECT_THAT(rest_.del(cache.path("/snapshots/s")), has_status(204));
+}
+
+TEST_P(SnapshotFormTest, ReplacesWhatTheCacheHolds) {
+  TestCache cache(rest_, {.device = 4, .pinned = 4, .disk = 8});
+  cache.store_prefix(0, 4, "device");
+  cache.store_prefix(10, 4, "disk");
+  EXPECT_EQ(make(cache, "s", GetParam()).at("state"), "done");
+  ASSERT_TRUE(rest_.post(cache.path("/clear")).ok());
+  cache.store_prefix(20, 4, "device");
+  cache.store_prefix(30, 4, "pinned");
+  cache.store_prefix(40, 8, "disk");
+  // It is full: without `replace` there is no room.
+  EXPECT_THAT(rest_.post(cache.path("/snapshots/s/restore")), is_problem(507, "no_capacity"));
+
+  const std::string lease = cache.match(keys(20, 2), 60'000).at("lease");
+  EXPECT_THAT(rest_.post(cache.path("/snapshots/s/restore"), {{"replace", true}}),
+              is_problem(409, "leased"));
+  EXPECT_EQ(cache.match(keys(20, 4), 0).at("matched"), 4);
+  ASSERT_TRUE(rest_.del("/v1/leases/" + lease).ok());
+
+  const json back = ended(rest_.post(cache.path("/snapshots/s/restore"), {{"replace", true}}));
+  EXPECT_EQ(back.at("state"), "done") << back;
+  EXPECT_EQ(back.at("blocks_done"), 8);
+  for (const int first : {0, 10}) {
+    EXPECT_EQ(cache.match(keys(first, 4), 0).at("matched"), 4);
+    for (int n = first; n < first + 4; ++n) cache.expect_intact(n);
+  }
+  for (const int first : {20, 30, 40}) EXPECT_FALSE(cache.holds(first));
+  EXPECT_EQ(cache.count("disk", "free"), 4);
+}
+
+TEST_P(SnapshotFormTest, ReplacesBlocksOfHeadShards) {
+  const json layout = {{"num_layers", kLayers},
+                       {"outer_dim", 2},
+                       {"page_size", kPageSize},
+                       {"inner_dim", kInner},
+                       {"dtype_width_bytes", kDtypeBytes},
+                       {"shards", 2}};
+  const TestCache cache =
+      TestCache::made_of(rest_, {{"layout", layout}, {"tiers", {{"pinned", {{"num_blocks", 4}}}}}});
+  const std::string saved(kLayers * 2 * kRegionBytes, 's');
+  const std::string later(saved.size() / 2, 'l');
+  ASSERT_THAT(rest_.put_bytes(cache.key_path(1), saved), has_status(201));
+  EXPECT_EQ(make(cache, "s", GetParam()).at("state"), "done");
+  ASSERT_TRUE(rest_.del(cache.key_path(1)).ok());
+  const std::string part = cache.key_path(1) + "?shards=2&shard=";
+  ASSERT_EQ(rest_.put_bytes(part + "0", later).document().at("status"), "pending");
+  // A block that lacks a part is held for it.
+  EXPECT_THAT(rest_.post(cache.path("/snapshots/s/restore"), {{"replace", true}}),
+              is_problem(409, "leased"));
+  ASSERT_EQ(rest_.put_bytes(part + "1", later).document().at("status"), "committed");
+  const json back = ended(rest_.post(cache.path("/snapshots/s/restore"), {{"replace", true}}));
+  EXPECT_EQ(back.at("state"), "done") << back;
+  EXPECT_EQ(rest_.get(cache.key_path(1)).body, saved);
 }
 
 TEST_F(SnapshotTest, StaysRightWhileOthersWrite) {

@@ -127,15 +127,17 @@ class FaultyStream final : public Stream {
   FaultyStream(std::unique_ptr<Stream> real, std::shared_ptr<FaultyRuntime::Plan> plan)
       : real_(std::move(real)), plan_(std::move(plan)) {}
 
-  Result<> copy(std::span<const MemoryCopy> copies, CopyForm form) override {
+  std::uint64_t list_bytes(std::size_t copies) const override { return real_->list_bytes(copies); }
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm form,
+                const RegionView& list) override {
     auto later = plan_->next(Fault::copy_later);
     if (auto error = plan_->next(Fault::copy)) return *std::move(error);
     if (later) {
       MutexLock lock(mutex_);
       broken_ = std::move(later);
-      return real_->copy(copies.first(copies.size() / 2), form);
+      return real_->copy(copies.first(copies.size() / 2), form, list);
     }
-    return real_->copy(copies, form);
+    return real_->copy(copies, form, list);
   }
   Result<> zero(std::byte* destination, std::uint64_t size_bytes) override {
     return real_->zero(destination, size_bytes);

@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     cairn::fuzz::must(*number >= 1 && *number <= 1000, "a number out of its bounds");
   }
   static_cast<void>(query.flag("force"));
-  static_cast<void>(query.piece());
+  static_cast<void>(query.part());
   static_cast<void>(query.finish());
   return 0;
 }

@@ -36,6 +36,12 @@ class Builder : public testing::Test {
   fakes::TempDir folder_;
 };
 
+std::vector<RegionView> views_of(const std::vector<Region>& regions) {
+  std::vector<RegionView> views;
+  for (const Region& region : regions) views.push_back(region.view());
+  return views;
+}
+
 std::uint64_t address_of(const RegionView& region) {
   return reinterpret_cast<std::uintptr_t>(region.data());
 }
@@ -73,19 +79,65 @@ TEST_F(Builder, CutsUnifiedMemory) {
   expect_cut(placed().allocate_unified(*runtime_, 1).build().value(), StorageKind::unified, 1);
 }
 
-TEST_F(Builder, CutsAFileAtPages) {
-  const auto path = folder_.path() / "blocks";
-  const BlockLayout layout = placed().allocate_disk(path).build().value();
+TEST_F(Builder, TakesDeviceMemoryFromTheAllocatorItIsGiven) {
+  fakes::FaultyRuntime runtime(make_host_runtime({}).value());
+  std::uint64_t wanted_bytes = 0;
+  bool by_descriptor = false;
+  const BlockLayout layout =
+      placed()
+          .allocate_device(runtime, {.device_id = 1, .by_descriptor = true},
+                           [&](std::uint64_t size_bytes, DeviceRuntime::DeviceOptions options) {
+                             wanted_bytes = size_bytes;
+                             by_descriptor = options.by_descriptor;
+                             return runtime_->allocate_device(size_bytes, options);
+                           })
+          .build()
+          .value();
+  expect_cut(layout, StorageKind::device, 1);
+  EXPECT_GE(wanted_bytes, 4 * kLayerBytes);
+  EXPECT_TRUE(by_descriptor);
+  EXPECT_EQ(runtime.count(fakes::Fault::allocate), 0u);
+}
+
+TEST_F(Builder, HasAFileForEachRegion) {
+  std::vector<std::filesystem::path> paths;
+  for (const char* name : {"a", "b", "c", "d"}) paths.push_back(folder_.path() / name);
+  const BlockLayout layout = placed().allocate_disk(paths).build().value();
   ASSERT_EQ(layout.regions().size(), 4u);
-  std::uint64_t offset = 0;
-  for (const RegionView& region : layout.regions()) {
-    EXPECT_EQ(region.kind(), StorageKind::disk);
-    EXPECT_EQ(region.file_offset_bytes(), offset);
-    EXPECT_EQ(region.size_bytes(), kLayerBytes);
-    EXPECT_EQ(region.fd(), layout.regions()[0].fd());
-    offset += 4096;
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(layout.regions()[i].kind(), StorageKind::disk);
+    EXPECT_EQ(layout.regions()[i].file_offset_bytes(), 0u);
+    EXPECT_EQ(std::filesystem::file_size(paths[i]), kLayerBytes);
   }
-  EXPECT_EQ(std::filesystem::file_size(path), 3 * 4096 + kLayerBytes);
+  EXPECT_EQ(placed().allocate_disk({folder_.path() / "e"}).build().error().code,
+            ErrorCode::impossible);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "e"));
+}
+
+TEST_F(Builder, HoldsTheFilesOfItsRegions) {
+  const std::filesystem::path path = folder_.path() / "blocks";
+  {
+    const BlockLayout layout =
+        LayoutBuilder().config(kShape).fully_contiguous().allocate_disk({path}).build().value();
+    EXPECT_EQ(Region::disk_file(path, 1).error().code, ErrorCode::state_conflict);
+  }
+  EXPECT_TRUE(Region::disk_file(path, 1).has_value());
+}
+
+TEST_F(Builder, PutsBlocksOfAnotherShapeIntoSlots) {
+  LayoutConfig large = kShape;
+  large.inner_dim *= 2;
+  const BlockLayout slots =
+      LayoutBuilder().config(kShape).fully_contiguous().allocate_system().build().value();
+  const BlockLayout blocks = LayoutBuilder().config(large).in_slots_of(slots).build().value();
+  EXPECT_EQ(blocks.geometry().block_bytes(), 2 * slots.geometry().block_bytes());
+  EXPECT_EQ(blocks.geometry().block_stride_bytes(), slots.geometry().block_stride_bytes());
+  EXPECT_EQ(blocks.address(blocks.geometry().locate({.block = 1})),
+            slots.address(slots.geometry().locate({.block = 1})));
+  EXPECT_TRUE(blocks.owned().empty());
+  const BlockLayout separate = placed().allocate_system().build().value();
+  EXPECT_EQ(LayoutBuilder().config(large).in_slots_of(separate).build().error().code,
+            ErrorCode::impossible);
 }
 
 TEST_F(Builder, AlignsEveryBlock) {
@@ -122,7 +174,7 @@ TEST_F(Builder, HoldsAFullyContiguousLayoutInOneRegion) {
 
 TEST_F(Builder, ReportsAWrongShape) {
   LayoutConfig config = kShape;
-  config.outer_dim = 3;
+  config.outer_dim = 1025;
   const auto built = placed(config).allocate_system().build();
   ASSERT_TRUE(built.has_error());
   EXPECT_EQ(built.error().code, ErrorCode::impossible_shape);
@@ -184,18 +236,6 @@ TEST_F(Builder, UsesBorrowedRegionsInTheirOrder) {
     EXPECT_EQ(layout.address({i, 0}), views[i].data());
     EXPECT_EQ(layout.regions()[i].size_bytes(), kLayerBytes);
   }
-}
-
-TEST_F(Builder, OwnsMovedRegions) {
-  std::vector<Region> regions;
-  for (int i = 0; i < 4; ++i) {
-    regions.push_back(runtime_->allocate_device(256 << 10, {}).value());
-  }
-  {
-    const BlockLayout layout = placed().with_memory_regions(std::move(regions)).build().value();
-    EXPECT_EQ(runtime_->allocate_device(256 << 10, {}).error().code, ErrorCode::no_capacity);
-  }
-  EXPECT_TRUE(runtime_->allocate_device(1 << 20, {}).has_value());
 }
 
 TEST_F(Builder, UsesRegisteredRegions) {
@@ -286,7 +326,7 @@ TEST_F(Builder, RefusesRegionsOfTwoKinds) {
   std::vector<Region> regions;
   for (int i = 0; i < 3; ++i) regions.push_back(system(1024));
   regions.push_back(runtime_->allocate_pinned(1024, {}).value());
-  const auto built = placed().with_memory_regions(std::move(regions)).build();
+  const auto built = placed().with_memory_regions(views_of(regions)).build();
   ASSERT_TRUE(built.has_error());
   EXPECT_EQ(built.error().code, ErrorCode::impossible);
   EXPECT_THAT(built.error().detail, AllOf(HasSubstr("region 3"), HasSubstr("pinned")));
@@ -297,7 +337,7 @@ TEST_F(Builder, RefusesRegionsOfTwoDevices) {
   for (const int device : {0, 0, 1, 0}) {
     regions.push_back(runtime_->allocate_device(1024, {.device_id = device}).value());
   }
-  const auto built = placed().with_memory_regions(std::move(regions)).build();
+  const auto built = placed().with_memory_regions(views_of(regions)).build();
   ASSERT_TRUE(built.has_error());
   EXPECT_THAT(built.error().detail, AllOf(HasSubstr("region 2"), HasSubstr("device 1")));
 }
@@ -314,16 +354,12 @@ TEST_F(Builder, RefusesFileRegionsThatAreNotPageAligned) {
               AllOf(HasSubstr("region 2"), HasSubstr("512 bytes after"), HasSubstr("4096")));
 }
 
-TEST_F(Builder, AcceptsRegionsAtTheSameOffsetOfSeveralFiles) {
-  std::vector<Region> files;
-  for (const char* name : {"a", "b", "c", "d"}) {
-    files.push_back(Region::disk_file(folder_.path() / name, 720).value());
-  }
-  EXPECT_TRUE(placed().with_memory_regions(std::move(files)).build().has_value());
-}
-
 TEST_F(Builder, ReportsAFileThatCannotBeMade) {
-  const auto built = placed().allocate_disk(folder_.path() / "none" / "blocks").build();
+  const auto built = LayoutBuilder()
+                         .config(kShape)
+                         .fully_contiguous()
+                         .allocate_disk({folder_.path() / "none" / "blocks"})
+                         .build();
   ASSERT_TRUE(built.has_error());
   EXPECT_EQ(built.error().code, ErrorCode::io_error);
 }

@@ -298,5 +298,62 @@ TEST(CopyPlan, CopiesOfLayersAddUpToThatOfBlocks) {
   }
 }
 
+// Copying all ranges of the outer dimension equals copying whole blocks.
+TEST(CopyPlan, CopiesOfOuterRangesAddUpToThatOfBlocks) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 200; ++round) {
+    LayoutConfig shape = random_shape(random);
+    shape.outer_dim = 1 + random() % 6;
+    const Geometry source = kLayouts[random() % 3].of(shape);
+    const Geometry destination = kLayouts[random() % 3].of(shape);
+    SCOPED_TRACE(describe(source) + " to " + describe(destination));
+    std::vector<BlockPair> pairs;
+    for (std::uint32_t i = 0; i < shape.num_blocks; ++i) {
+      pairs.push_back({i, static_cast<std::uint32_t>(shape.num_blocks) - 1 - i});
+    }
+    std::vector<CopySpan> spans;
+    for (std::uint64_t first = 0; first < shape.outer_dim;) {
+      const std::uint64_t count = 1 + random() % (shape.outer_dim - first);
+      const Geometry::Outers which{.first = first, .count = count};
+      const Geometry part = source.with_outers(which);
+      EXPECT_EQ(part.block_bytes(), source.block_bytes() / shape.outer_dim * count);
+      plan_copy(part, destination.with_outers(which), pairs, spans);
+      first += count;
+    }
+    EXPECT_EQ(planned_moves(spans), wanted_moves(source, destination, pairs));
+  }
+}
+
+// A range of a block is a block of its own in memory of the range's shape.
+TEST(CopyPlan, TakesAnOuterRangeToWholeBlocksInTheFewestSpans) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 200; ++round) {
+    LayoutConfig shape = random_shape(random);
+    shape.outer_dim = 2 + random() % 5;
+    const Geometry whole = kLayouts[random() % 3].of(shape);
+    const Geometry::Outers which{.first = 1, .count = 1 + random() % (shape.outer_dim - 1)};
+    LayoutConfig narrow = shape;
+    narrow.outer_dim = which.count;
+    const Geometry destination = kLayouts[random() % 3].of(narrow);
+    SCOPED_TRACE(describe(whole) + " to " + describe(destination));
+    const std::vector<BlockPair> pairs{{0, 0}};
+    const ByteMap from(whole);
+    const ByteMap to(destination);
+    std::vector<ByteMove> wanted;
+    const std::uint64_t piece = whole.piece_bytes();
+    for (std::uint64_t layer = 0; layer < shape.num_layers; ++layer) {
+      for (std::uint64_t i = 0; i < which.count * piece; ++i) {
+        wanted.push_back({from.at(0, (layer * shape.outer_dim + which.first) * piece + i),
+                          to.at(0, layer * which.count * piece + i)});
+      }
+    }
+    std::ranges::sort(wanted);
+    std::vector<CopySpan> spans;
+    plan_copy(whole.with_outers(which), destination, pairs, spans);
+    EXPECT_EQ(planned_moves(spans), wanted);
+    EXPECT_EQ(spans.size(), fewest_spans(wanted));
+  }
+}
+
 }  // namespace
 }  // namespace cairn

@@ -29,7 +29,7 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> rules{
       {"num_blocks", &LayoutConfig::num_blocks, {1, 4294967295}, {0, 4294967296}, "4294967295"},
       {"num_layers", &LayoutConfig::num_layers, {1, 1024}, {0, 1025}, "1024"},
-      {"outer_dim", &LayoutConfig::outer_dim, {1, 2}, {0, 3, ~0ull}, "1 to 2"},
+      {"outer_dim", &LayoutConfig::outer_dim, {1, 1024}, {0, 1025, ~0ull}, "1 to 1024"},
       {"page_size", &LayoutConfig::page_size, {1, 65536}, {0, 65537}, "65536"},
       {"inner_dim", &LayoutConfig::inner_dim, {1, 16777216}, {0, 16777217, ~0ull}, "16777216"},
       {"dtype_width_bytes",
@@ -99,6 +99,17 @@ TEST(LayoutConfig, AcceptsAProductJustBelowAFileOffset) {
                             .inner_dim = 32,
                             .dtype_width_bytes = 1};
   EXPECT_TRUE(validate(config).has_value());
+}
+
+TEST(LayoutConfig, RefusesABlockOfTooManyPieces) {
+  LayoutConfig config = kGood;
+  config.num_layers = 128;
+  config.outer_dim = 1024;
+  EXPECT_TRUE(validate(config).has_value());
+  config.num_layers = 129;
+  const auto checked = validate(config);
+  EXPECT_EQ(checked.error().code, ErrorCode::impossible_shape);
+  EXPECT_THAT(checked.error().detail, HasSubstr("num_layers 129 * outer_dim 1024"));
 }
 
 TEST(LayoutConfig, CountsPaddingInTheProduct) {

@@ -42,6 +42,22 @@ TEST(HostRuntime, RefusesNoDevicesAndTooMany) {
   }
 }
 
+TEST(HostRuntime, RefusesAListThatIsTooShort) {
+  const auto runtime = make_host_runtime({}).value();
+  const auto stream = runtime->create_stream(0).value();
+  const std::vector<std::byte> source(100);
+  std::vector<std::byte> destination(100);
+  std::vector<MemoryCopy> copies;
+  for (std::size_t i = 0; i < 100; ++i) copies.push_back({&destination[i], &source[i], 1});
+  const std::uint64_t list_bytes = stream->list_bytes(copies.size());
+  ASSERT_GT(list_bytes, 0u);
+  const Region list = runtime->allocate_device(list_bytes, {}).value();
+  const RegionView part = list.view({.offset_bytes = 0, .size_bytes = list_bytes - 1}).value();
+  EXPECT_EQ(stream->copy(copies, CopyForm::batch, part).error().code, ErrorCode::device_error);
+  EXPECT_TRUE(stream->copy(copies, CopyForm::batch, list.view()).has_value());
+  EXPECT_TRUE(stream->synchronize().has_value());
+}
+
 TEST(HostRuntime, CountsEachDevicesMemory) {
   const auto runtime = make_host_runtime({.devices = 2, .device_bytes = 10'000}).value();
   const Region most = runtime->allocate_device(9'000, {}).value();

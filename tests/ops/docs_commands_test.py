@@ -113,7 +113,8 @@ def environment(folder, text, places):
     settings = folder / "settings.json"
     settings.write_text(NO_CACHES)
     # Default addresses of the programs that a page starts.
-    own = {"LC_ALL": "C.UTF-8", "CAIRN_LISTEN": places.put_in("127.0.0.1:7070"),
+    own = {"LC_ALL": "C.UTF-8", "PYTHONPATH": f"{ROOT}/python/src", "PYTHONDONTWRITEBYTECODE": "1",
+           "CAIRN_LISTEN": places.put_in("127.0.0.1:7070"),
            "CAIRN_SERVER": places.put_in("http://127.0.0.1:7070")}
     if "caches/default" not in text:
         own["CAIRN_CONFIG"] = str(settings)

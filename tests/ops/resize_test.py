@@ -123,7 +123,8 @@ def run(program, tier, blocks, clients):
     with Folder() as folder:
         server = Server(program, folder)
         try:
-            status, answer = server.call("PUT", CACHE, {"layout": SHAPE, "offload": "never",
+            # An order that learns may prefer blocks read once just now to those read again and again.
+            status, answer = server.call("PUT", CACHE, {"layout": SHAPE, "offload": "never", "eviction": "lru",
                                                         "tiers": {tier: {"num_blocks": blocks}}})
             assert status == 201, answer
             filler = Client(server.address, 0, [], threading.Event())

@@ -74,6 +74,37 @@ TEST(OptionsTest, ReadATableWithNamedColumns) {
       testing::HasSubstr("--columns"));
 }
 
+TEST(OptionsTest, ActionsHaveShares) {
+  const auto parsed = [](const char* actions) {
+    const auto options = parse({"--simulate", "--generate", "agents", "--actions", actions});
+    EXPECT_TRUE(options && *options) << options.error().detail;
+    return (*options)->actions;
+  };
+  const ActionOptions all = parsed("pause=1,prefetch=0.8,right=0.9");
+  EXPECT_EQ(all.at_pause, ActionOptions::AtPause::fitting);
+  EXPECT_EQ(all.paused, 1);
+  EXPECT_EQ(all.prefetch, 0.8);
+  EXPECT_EQ(all.right, 0.9);
+  EXPECT_EQ(parsed("pin=0.5").at_pause, ActionOptions::AtPause::pin);
+  EXPECT_EQ(parsed("retain=1").at_pause, ActionOptions::AtPause::retain);
+  EXPECT_EQ(parsed("demote=1").at_pause, ActionOptions::AtPause::demote);
+  EXPECT_EQ(parsed("within=1").at_pause, ActionOptions::AtPause::within);
+  EXPECT_EQ(parsed("prefetch=1").at_pause, ActionOptions::AtPause::none);
+  EXPECT_EQ(parsed("prefetch=1").right, 1);
+}
+
+TEST(OptionsTest, EngineHasTimes) {
+  const auto options = parse({"--server", "http://x:1", "--generate", "agents", "--engine",
+                              "token_us=50,block_us=0.5", "--block-tokens", "16"});
+  ASSERT_TRUE(options && *options) << options.error().detail;
+  EXPECT_EQ((*options)->engine->token_us, 50);
+  EXPECT_EQ((*options)->engine->block_us, 0.5);
+  EXPECT_EQ((*options)->engine->key_tokens, 16U);
+  EXPECT_THAT(
+      parse({"--simulate", "--generate", "agents", "--engine", "token_us=1"}).error().detail,
+      testing::HasSubstr("--engine is for --server"));
+}
+
 TEST(OptionsTest, KvGroupsNameAModel) {
   const auto parsed = [](std::vector<const char*> more) {
     std::vector<const char*> arguments = {"--simulate", "--generate", "chat"};
@@ -115,6 +146,7 @@ TEST(OptionsTest, RefusalNamesTheWrongOption) {
       {{"--speed", "nan"}, "speed"},
       {{"--mode", "other"}, "mode"},
       {{"--read-via", "other"}, "read-via"},
+      {{"--read-via", "load"}, "unix:/path"},
       {{"--block-bytes", "1000"}, "block-bytes"},
       {{"--outer-dim", "3"}, "outer-dim"},
       {{"--device-blocks", "0", "--pinned-blocks", "0", "--disk-blocks", "0"}, "disk-blocks"},
@@ -130,6 +162,18 @@ TEST(OptionsTest, RefusalNamesTheWrongOption) {
       {{"--simulate", "--hints", "when=1,right=nan"}, "hints"},
       {{"--simulate", "--hints", "ended="}, "hints"},
       {{"--simulate", "--hints", "maybe=1"}, "hints"},
+      {{"--actions", "pin"}, "actions"},
+      {{"--actions", "pin=2"}, "actions"},
+      {{"--actions", "pin=0"}, "actions"},
+      {{"--actions", "right=1"}, "actions"},
+      {{"--actions", "pin=1,demote=1"}, "actions"},
+      {{"--actions", "prefetch=nan"}, "actions"},
+      {{"--actions", "share=1"}, "actions"},
+      {{"--actions", "within=1", "--hints", "when=1"}, "two hints"},
+      {{"--simulate", "--actions", "pin=1", "--kv-groups", "gemma"}, "--kv-groups"},
+      {{"--engine", "token_us"}, "engine"},
+      {{"--engine", "token_us=-1"}, "engine"},
+      {{"--engine", "token_ms=1"}, "engine"},
       {{"--unheard-of", "1"}, "unheard-of"},
       {{"stray"}, "positional"},
   };

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -43,8 +44,8 @@ TEST(Simulation, HasAHitRatePerPolicyAndCapacity) {
 // On generated traces too, the learning order is at most one point below LRU.
 TEST(Simulation, NoOrderIsMuchWorseThanLru) {
   for (const auto kind : {GeneratorKind::chat, GeneratorKind::agents, GeneratorKind::mixed}) {
-    Generator workload({.kind = kind, .requests = 3000, .seed = 5});
-    const auto outcome = simulate({.capacities_blocks = {300, 1000, 3000}}, workload, 0);
+    const auto workload = generated({.kind = kind, .requests = 3000, .seed = 5});
+    const auto outcome = simulate({.capacities_blocks = {300, 1000, 3000}}, *workload, 0);
     ASSERT_TRUE(outcome);
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_GT(outcome->rows[3].hit_rates[i], outcome->rows[0].hit_rates[i] - 0.01)
@@ -68,6 +69,75 @@ class Given final : public Workload {
   std::vector<PromptRequest> requests_;
   std::size_t next_ = 0;
 };
+
+// A prompt of `blocks` blocks, which no other has.
+PromptRequest prompt_of(std::uint64_t first, std::uint64_t blocks) {
+  PromptRequest request;
+  for (std::uint64_t i = 0; i < blocks; ++i) request.hash_ids.push_back(first + i);
+  return request;
+}
+
+// A prompt of ten blocks, 200 other blocks, and the prompt again, in a cache of 40.
+std::uint64_t hits_after_a_flood(const std::vector<AgentAction>& after_first,
+                                 const std::vector<AgentAction>& before_last, EvictionKind order) {
+  std::vector<PromptRequest> requests = {prompt_of(0, 10)};
+  requests.front().after = after_first;
+  for (std::uint64_t i = 1; i <= 20; ++i) requests.push_back(prompt_of(100 * i, 10));
+  requests.back().before = before_last;
+  requests.push_back(prompt_of(0, 10));
+  Given workload(std::move(requests));
+  const auto outcome = simulate({.capacities_blocks = {40}, .policies = {{order}}}, workload, 0);
+  const double hits = outcome.value().rows[0].hit_rates[0] * 220;
+  return static_cast<std::uint64_t>(std::lround(hits));
+}
+
+class SimulatedPinsTest : public testing::TestWithParam<EvictionKind> {};
+INSTANTIATE_TEST_SUITE_P(Orders, SimulatedPinsTest,
+                         testing::Values(EvictionKind::lru, EvictionKind::class_hazard),
+                         [](const auto& order) { return std::string(to_string(order.param)); });
+
+TEST_P(SimulatedPinsTest, APinnedPromptStays) {
+  using enum AgentAction::Type;
+  EXPECT_EQ(hits_after_a_flood({}, {}, GetParam()), 0U);
+  EXPECT_EQ(hits_after_a_flood({{.type = pin, .pin = 1}}, {}, GetParam()), 10U);
+}
+
+TEST_P(SimulatedPinsTest, AnUnpinnedPromptGoes) {
+  using enum AgentAction::Type;
+  // The last prompt of the flood makes room by evicting what was used first.
+  EXPECT_EQ(
+      hits_after_a_flood({{.type = pin, .pin = 1}}, {{.type = unpin, .pin = 1}}, EvictionKind::lru),
+      0U);
+  EXPECT_EQ(hits_after_a_flood({{.type = pin, .pin = 1}, {.type = pin, .pin = 2}},
+                               {{.type = unpin, .pin = 1}}, GetParam()),
+            10U)
+      << "another pin holds it";
+}
+
+TEST(Simulation, ARetainedPromptStaysForItsTime) {
+  const AgentAction retained{.type = AgentAction::Type::retain, .length_ms = 30'000};
+  EXPECT_EQ(hits_after_a_flood({retained}, {}, EvictionKind::lru), 10U);
+  AgentAction of_others = retained;
+  of_others.hash_ids = std::make_shared<const std::vector<std::uint64_t>>();
+  EXPECT_EQ(hits_after_a_flood({of_others}, {}, EvictionKind::lru), 0U);
+}
+
+// A quarter of 40 blocks.
+TEST_P(SimulatedPinsTest, PinsKeepAQuarter) {
+  using enum AgentAction::Type;
+  const auto others =
+      std::make_shared<const std::vector<std::uint64_t>>(std::vector<std::uint64_t>{0, 1, 2, 3});
+  EXPECT_EQ(hits_after_a_flood({{.type = pin, .pin = 1, .hash_ids = others}}, {}, GetParam()), 4U);
+  std::vector<PromptRequest> requests = {prompt_of(0, 12)};
+  requests.front().after = {{.type = pin, .pin = 1}};
+  for (std::uint64_t i = 1; i <= 20; ++i) requests.push_back(prompt_of(100 * i, 10));
+  requests.push_back(prompt_of(0, 12));
+  Given workload(std::move(requests));
+  const auto outcome =
+      simulate({.capacities_blocks = {40}, .policies = {{GetParam()}}}, workload, 0);
+  EXPECT_NEAR(outcome.value().rows[0].hit_rates[0] * 224, 10, 1e-6);
+  EXPECT_EQ(outcome.value().actions.at(pin), 1U);
+}
 
 // Alternates between two phases of 1,000 requests. The first is a loop larger than the cache, in
 // which LRU finds nothing. The second is a set that fits and moves on, of which LRU finds nearly

@@ -40,6 +40,10 @@ TEST(TallyTest, AddsUp) {
   one.errors["read 404 unknown_key"] = 1;
   one.late_ms = 9;
   one.add_latency(Step::match, std::chrono::microseconds(10));
+  one.actions["pin"]["accepted"] = 1;
+  one.add_engine_time({.real_us = 3, .virtual_us = 40});
+  two.actions["pin"] = {{"accepted", 2}, {"clipped", 5}};
+  two.add_engine_time({.real_us = 8, .virtual_us = 20});
   two.requests = 3;
   two.hits = {10, 20, 30};
   two.errors["read 404 unknown_key"] = 4;
@@ -55,6 +59,13 @@ TEST(TallyTest, AddsUp) {
   EXPECT_EQ(one.latency(Step::match).count, 2U);
   EXPECT_EQ(one.latency(Step::match).max_us, 30);
   EXPECT_EQ(one.latency(Step::read).count, 0U);
+  EXPECT_EQ(one.actions.at("pin").at("accepted"), 3U);
+  EXPECT_EQ(one.actions.at("pin").at("clipped"), 5U);
+  EXPECT_EQ(one.engine_time(Tally::EnginePart::real).max_us, 8);
+  EXPECT_EQ(one.engine_time(Tally::EnginePart::simulated).max_us, 40);
+  // Percentiles of sums, not sums of percentiles.
+  EXPECT_EQ(one.engine_time(Tally::EnginePart::both).p50_us, 28);
+  EXPECT_EQ(one.engine_time(Tally::EnginePart::both).max_us, 43);
 }
 
 Outcome fine() {

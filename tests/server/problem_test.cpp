@@ -26,6 +26,7 @@ constexpr Expected kAll[] = {
     {ErrorCode::cross_site, 403},
     {ErrorCode::unknown_cache, 404},
     {ErrorCode::unknown_lease, 404},
+    {ErrorCode::unknown_pin, 404},
     {ErrorCode::unknown_key, 404},
     {ErrorCode::unknown_transfer, 404},
     {ErrorCode::unknown_slot, 404},

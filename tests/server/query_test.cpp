@@ -21,6 +21,20 @@ TEST(Query, ReadsNamedParameters) {
   EXPECT_TRUE(query.finish());
 }
 
+TEST(Query, ReadsAShardOrAPieceButNotBoth) {
+  Query shard("shard=1&shards=4");
+  EXPECT_EQ(shard.part().shard(), (ShardSelector{.shard = 1, .shards = 4}));
+  EXPECT_TRUE(shard.finish());
+  Query neither("");
+  EXPECT_TRUE(neither.part().is_whole());
+  for (const char* wrong : {"shard=1", "shards=2", "shard=0&shards=0", "shard=x&shards=2",
+                            "shard=0&shards=2&layer=0&outer=0"}) {
+    Query query(wrong);
+    query.part();
+    EXPECT_FALSE(query.finish()) << wrong;
+  }
+}
+
 // Reads every parameter that a route might, so that only wrong ones are refused.
 Result<> read_all(std::string_view text) {
   Query query(text);

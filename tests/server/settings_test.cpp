@@ -67,6 +67,36 @@ TEST(CommandLine, FlagsSetTheirFields) {
   EXPECT_EQ(settings.blocks.max_lease_ms, 5u);
 }
 
+TEST(CommandLine, SizesAndDurationsMayHaveUnits) {
+  const Settings settings = settings_of(
+      {"--max-body-bytes", "16MiB", "--max-lease-ms", "1.5h", "--least-rate-bytes-per-s", "1MB/s"});
+  EXPECT_EQ(settings.api.max_body_bytes, 16u << 20);
+  EXPECT_EQ(settings.blocks.max_lease_ms, 5'400'000u);
+  EXPECT_EQ(settings.http.least_rate_bytes_per_s, 1'000'000u);
+}
+
+TEST(CommandLine, WrongUnitsAreNamed) {
+  EXPECT_THAT(refusal_of({"--max-body-bytes", "16XB"}),
+              HasSubstr("--max-body-bytes: http.max_body_bytes is '16XB'; it takes a number, or "
+                        "one with a unit, as in 16GiB"));
+  EXPECT_THAT(refusal_of({"--max-lease-ms", "5MiB"}), HasSubstr("as in 10s"));
+  EXPECT_THAT(refusal_of({"--max-body-bytes", "1TiB"}),
+              HasSubstr("is 1099511627776; it takes 1024 to"));
+  EXPECT_THAT(refusal_of({"--max-leases", "1KiB"}), HasSubstr("it takes an integer"));
+}
+
+TEST(ReadSettings, SizesOfCachesMayHaveUnits) {
+  const auto settings = read_settings(R"({"drain_delay_ms": "2s", "caches": [{"name": "one",
+      "layout": {"num_layers": 1, "outer_dim": 1, "page_size": 1, "inner_dim": 512,
+                 "dtype_width_bytes": 2},
+      "tiers": {"pinned": {"size_bytes": "1MiB"}}, "default_lease_ms": "10s"}]})");
+  ASSERT_TRUE(settings) << settings.error().detail;
+  EXPECT_EQ(settings->drain_delay_ms, 2000u);
+  EXPECT_EQ(settings->caches.at(0).default_lease_ms, 10'000u);
+  // Blocks of 1 KiB at multiples of 4 KiB.
+  EXPECT_EQ(settings->caches.at(0).tiers[index_of(Tier::pinned)]->num_blocks, 256u);
+}
+
 TEST(CommandLine, WrongFlagsAreNamed) {
   EXPECT_THAT(refusal_of({"--colour"}), HasSubstr("--colour"));
   EXPECT_THAT(refusal_of({"--thread", "1"}), HasSubstr("--thread"));
@@ -159,6 +189,7 @@ TEST(ListSettings, ShowsTheValuesOfASetting) {
 
 TEST(ListSettings, AWordInCapitalsStandsForAnyName) {
   EXPECT_TRUE(stands_for("a.TIER.b", "a.disk.b"));
+  EXPECT_FALSE(stands_for("a.TIER.b", "a.pools.b"));
   EXPECT_FALSE(stands_for("a.TIER.b", "a.disk"));
   EXPECT_FALSE(stands_for("a.TIER", "a.disk.b"));
   EXPECT_FALSE(stands_for("a.b", "a.c"));
@@ -278,7 +309,9 @@ TEST_F(ConfigFile, RefusalNamesASectionThatIsNoObject) {
 TEST(Settings, ReadsPressureAndCaches) {
   const auto settings = read_settings(R"({
       "pressure": {"pinned": {"elevated": 0.5, "reactions": {
-          "critical": {"kind": "shrink", "target_use": 0.7}, "warning": {"kind": "callback"}}}},
+          "critical": {"kind": "shrink", "target_use": 0.7}, "warning": {"kind": "callback"},
+          "normal": {"kind": "shrink", "target_use": 0.5}}},
+          "pools": {"warning": 0.85, "reactions": {"normal": {"kind": "shrink"}}}},
       "caches": [{"name": "a", "layout": {"num_layers": 1, "outer_dim": 1, "page_size": 1,
           "inner_dim": 1, "dtype_width_bytes": 1}, "tiers": {"pinned": {"num_blocks": 1}}}]})");
   ASSERT_TRUE(settings) << settings.error().detail;
@@ -288,6 +321,9 @@ TEST(Settings, ReadsPressureAndCaches) {
   const auto& critical = pinned.reactions[static_cast<std::size_t>(PressureLevel::critical)];
   EXPECT_EQ(critical.kind, PressureReaction::Kind::shrink);
   EXPECT_EQ(critical.target_use, 0.7);
+  EXPECT_EQ(pinned.reactions[0].target_use, 0.5);
+  EXPECT_EQ(settings->pool_pressure.warning, 0.85);
+  EXPECT_EQ(settings->pool_pressure.reactions[0].kind, PressureReaction::Kind::shrink);
   ASSERT_EQ(settings->caches.size(), 1u);
   EXPECT_EQ(settings->caches[0].name, "a");
 }
@@ -370,8 +406,8 @@ TEST(Settings, WrongFieldsAreNamed) {
       {R"({"pressure": {"disk": {"elevated": 1.5}}})", "pressure.disk.elevated"},
       {R"({"pressure": {"disk": {"elevated": 0.95}}})", "pressure.disk.elevated"},
       {R"({"pressure": {"disk": {"reactions": {"mild": {}}}}})", "pressure.disk.reactions.mild"},
-      {R"({"pressure": {"disk": {"reactions": {"normal": {"kind": "callback"}}}}})",
-       "pressure.disk.reactions.normal"},
+      {R"({"pressure": {"pools": {"reactions": {"normal": {"kind": "shrink", "target_use": 1}}}}})",
+       "pressure.pools.reactions.normal.target_use"},
       {R"({"pressure": {"disk": {"reactions": {"warning": {"kind": "shrink"}}}}})",
        "pressure.disk.reactions.warning.target_use"},
       {R"({"caches": [{}]})", "caches[0].name"},

@@ -35,7 +35,9 @@ void Clients::clear(Random& random) {
 void Clients::transfer(Random& random) {
   State& self = *state_;
   const auto lease = random.once_in(2) ? self.some_lease(random) : nullptr;
-  TransferRequest request{.keys = self.names(self.some_chain(random)),
+  const auto chain = self.some_chain(random);
+  self.oracle.held_in_this_step(chain);
+  TransferRequest request{.keys = self.names(chain),
                           .to = self.some_tier(random),
                           .move = random.once_in(3),
                           .priority = static_cast<std::int32_t>(random.below(3))};

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <variant>
 
 #include "memory/exported_memory.hpp"
@@ -20,9 +21,8 @@ struct Point {
 
 class QueuedEvent final : public Event {
  public:
-  // `alone`: the waiter may hold a lock, so only hardware events run meanwhile.
-  QueuedEvent(Queue& queue, std::shared_ptr<Point> point, bool alone)
-      : queue_(queue), point_(std::move(point)), alone_(alone) {}
+  QueuedEvent(Queue& queue, std::shared_ptr<Point> point)
+      : queue_(queue), point_(std::move(point)) {}
   Result<bool> ready() override {
     // Each call runs one event, so that polling lets others run.
     if (!point_->reached) step();
@@ -41,13 +41,10 @@ class QueuedEvent final : public Event {
   const std::shared_ptr<Point>& point() const { return point_; }
 
  private:
-  void step() {
-    if (alone_) return queue_.step_hardware_for("an event of a stream");
-    queue_.step_for("an event of a stream");
-  }
+  // The waiter may hold a lock of an allocator, so only hardware events run meanwhile.
+  void step() { queue_.step_hardware_for("an event of a stream"); }
   Queue& queue_;
   const std::shared_ptr<Point> point_;
-  const bool alone_;
 };
 
 }  // namespace
@@ -60,25 +57,30 @@ class QueuedStream final : public Stream {
     while (!work_.empty()) queue_.step_hardware_for("the end of a stream");
   }
 
-  Result<> copy(std::span<const MemoryCopy> copies, CopyForm) override {
+  Result<> copy(std::span<const MemoryCopy> copies, CopyForm, const RegionView& list) override {
     if (device_.lost_) return device_failure("the simulated device is lost");
     const bool fails = device_.next_fails();
     if (fails && queue_.random().once_in(2)) {
       return device_failure("the simulated device refuses this copy");
     }
-    // Longer pieces are copied in two halves.
-    constexpr std::uint64_t kSplitBytes = 32;
-    Copies now;
-    Copies later;
-    for (const MemoryCopy& copy : copies) {
-      const std::uint64_t half = copy.size_bytes > kSplitBytes ? copy.size_bytes / 2 : 0;
-      if (half > 0) now.pieces.push_back({copy.destination, copy.source, half});
-      later.pieces.push_back({copy.destination + half, copy.source + half, copy.size_bytes - half});
+    Copies work;
+    if (list.size_bytes() == 0) {
+      work.own = std::make_shared<std::vector<MemoryCopy>>(copies.begin(), copies.end());
+      work.pieces = *work.own;
+    } else {
+      auto* const first = reinterpret_cast<MemoryCopy*>(list.data());
+      std::uninitialized_copy(copies.begin(), copies.end(), first);
+      work.pieces = {first, copies.size()};
     }
-    later.fails = fails;
-    issue(std::move(now));
-    issue(std::move(later));
+    issue(work);
+    work.is_second = true;
+    work.fails = fails;
+    issue(std::move(work));
     return {};
+  }
+  // Read when the copies are done: memory that is reused too early gives wrong bytes.
+  std::uint64_t list_bytes(std::size_t copies) const override {
+    return copies < 2 ? 0 : copies * sizeof(MemoryCopy);
   }
   Result<> zero(std::byte* destination, std::uint64_t size_bytes) override {
     if (device_.lost_) return device_failure("the simulated device is lost");
@@ -89,8 +91,7 @@ class QueuedStream final : public Stream {
   Result<std::unique_ptr<Event>> record() override {
     auto point = std::make_shared<Point>();
     issue(point);
-    return std::unique_ptr<Event>(std::make_unique<QueuedEvent>(
-        queue_, std::move(point), device_.visibility() != MemoryVisibility::system));
+    return std::unique_ptr<Event>(std::make_unique<QueuedEvent>(queue_, std::move(point)));
   }
   Result<> wait_for(Event& event) override {
     issue(Awaited{dynamic_cast<QueuedEvent&>(event).point()});
@@ -98,9 +99,22 @@ class QueuedStream final : public Stream {
   }
 
  private:
+  // Longer pieces are copied in two halves, one after the other.
   struct Copies {
-    std::vector<MemoryCopy> pieces = {};
+    std::shared_ptr<std::vector<MemoryCopy>> own = {};  // null: the pieces lie in device memory
+    std::span<const MemoryCopy> pieces = {};
+    bool is_second = false;
     bool fails = false;
+
+    void run() const {
+      constexpr std::uint64_t kSplitBytes = 32;
+      for (const MemoryCopy& piece : pieces) {
+        const std::uint64_t half = piece.size_bytes > kSplitBytes ? piece.size_bytes / 2 : 0;
+        const std::uint64_t begin = is_second ? half : 0;
+        const std::uint64_t end = is_second ? piece.size_bytes : half;
+        std::memcpy(piece.destination + begin, piece.source + begin, end - begin);
+      }
+    }
   };
   struct Zero {
     std::byte* destination;
@@ -128,10 +142,7 @@ class QueuedStream final : public Stream {
     } else if (auto* const copies = std::get_if<Copies>(&work)) {
       if (device_.lost_ && !broken_) broken_ = device_failure("the simulated device is lost");
       if (copies->fails && !broken_) broken_ = device_failure("the simulated device broke a copy");
-      // A broken stream copies nothing more.
-      for (const MemoryCopy& copy : copies->pieces) {
-        if (!broken_) std::memcpy(copy.destination, copy.source, copy.size_bytes);
-      }
+      if (!broken_) copies->run();  // a broken stream copies nothing more
     } else if (auto* const zero = std::get_if<Zero>(&work)) {
       if (!broken_) std::memset(zero->destination, 0, zero->size_bytes);
     } else {

@@ -122,7 +122,7 @@ void Oracle::take(const BlockEvent& event) {
     for (KeyNumber key = 0; key < keys(); ++key) {
       const bool is_last =
           std::ranges::none_of(children(key), [this](KeyNumber child) { return present(child); });
-      if (present_in(key, tier) && is_last && !is_reached(key)) {
+      if (present_in(key, tier) && is_last && !is_reached(key) && !held_.contains(key)) {
         outlasted_[index_of(tier)].insert(key);
       }
     }

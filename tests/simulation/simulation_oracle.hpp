@@ -85,9 +85,16 @@ class Oracle {
   // True if a match from the beginning of its chain finds it.
   bool is_reached(KeyNumber key) const;
   // Unreachable keys without children that stayed while a reachable key left the tier, since the
-  // last call.
+  // last call. Without those that a request held meanwhile.
   using PerTier = std::array<std::set<KeyNumber>, kNumTiers>;
-  PerTier take_outlasted() { return std::exchange(outlasted_, PerTier{}); }
+  PerTier take_outlasted() {
+    held_.clear();
+    return std::exchange(outlasted_, PerTier{});
+  }
+  // A request pins the keys, and may let go of them before its step ends.
+  void held_in_this_step(std::span<const KeyNumber> keys) {
+    held_.insert(keys.begin(), keys.end());
+  }
 
   // --- durability
   void checkpoint_begun();
@@ -130,6 +137,7 @@ class Oracle {
   std::vector<TimePoint> ends_;  // of keys with a TTL, if known
   Tiers cut_chains_{};
   PerTier outlasted_;
+  std::set<KeyNumber> held_;
   const EventRing* ring_ = nullptr;
   std::uint64_t next_event_ = 0;
   bool faulty_ = false;

@@ -150,7 +150,7 @@ TEST(CopyStrategyTest, PollingChecksAtEachIntervalAndTheOthersWait) {
 class PrefetchedStream final : public Stream {
  public:
   using Stream::copy;
-  Result<> copy(std::span<const MemoryCopy>, CopyForm) override { return {}; }
+  Result<> copy(std::span<const MemoryCopy>, CopyForm, const RegionView&) override { return {}; }
   Result<> zero(std::byte*, std::uint64_t) override { return {}; }
   Result<> prefetch(const RegionView& unified, int device_id) override {
     EXPECT_EQ(device_id, 3);

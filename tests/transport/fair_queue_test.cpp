@@ -10,7 +10,7 @@ using testing::ElementsAre;
 
 TimePoint at_ms(int ms) { return TimePoint(std::chrono::milliseconds(ms)); }
 
-constexpr FairQueue::Classes kAll = {true, true, true, true};
+constexpr FairQueue::Classes kAll = {true, true, true, true, true};
 constexpr std::uint64_t kPairBytes = 32'000;  // a multiple of every weight
 
 class FairQueueTest : public testing::Test {
@@ -110,16 +110,28 @@ TEST_F(FairQueueTest, AStartedJobIsNotRemovedOrRaised) {
   EXPECT_EQ(take(), 1u);
   EXPECT_EQ(queue_.waiting(), 0u);
   EXPECT_EQ(queue_.remove(JobId{1}), nullptr);
-  EXPECT_FALSE(queue_.raise(JobId{1}, 5));
+  EXPECT_FALSE(queue_.raise(JobId{1}, {.priority = 5}));
   EXPECT_TRUE(queue_.remove_waiting().empty());
   EXPECT_EQ(take(), 1u);
 }
 
 TEST_F(FairQueueTest, RaisedJobIsOrderedByAgeWithinItsNewPriority) {
   for (std::uint64_t id = 1; id <= 4; ++id) push(id, {.priority = id == 1 || id == 3 ? 0 : 5});
-  EXPECT_TRUE(queue_.raise(JobId{3}, 5));
-  EXPECT_TRUE(queue_.raise(JobId{4}, -1)) << "the job waits, but its priority is not lowered";
+  EXPECT_TRUE(queue_.raise(JobId{3}, {.priority = 5}));
+  EXPECT_TRUE(queue_.raise(JobId{4}, {.priority = -1}))
+      << "the job waits, but its priority is not lowered";
   EXPECT_THAT(take_all(), ElementsAre(2, 3, 4, 1));
+}
+
+TEST_F(FairQueueTest, ARaisedJobGetsTheHigherClass) {
+  constexpr FairQueue::Classes kOnlyClients = {false, true, false, false, false};
+  push(1, {.urgency = Urgency::prefetch});
+  EXPECT_EQ(take(at_ms(1000), kOnlyClients), 0u);
+  EXPECT_TRUE(queue_.raise(JobId{1}, {.urgency = Urgency::background}));
+  EXPECT_EQ(take(at_ms(1000), kOnlyClients), 0u) << "a class is not lowered";
+  EXPECT_TRUE(queue_.raise(JobId{1}, {.urgency = Urgency::client}));
+  EXPECT_EQ(queue_.waiting(), 1u);
+  EXPECT_EQ(take(at_ms(1000), kOnlyClients), 1u);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "transport/copy/scratch_copier.hpp"
-
 #include <gtest/gtest.h>
 
 #include <future>
@@ -8,6 +6,7 @@
 #include "memory/host/host_runtime.hpp"
 #include "tests/fakes/faulty_runtime.hpp"
 #include "tests/transport/support.hpp"
+#include "transport/copy/block_copier.hpp"
 #include "transport/io/positional_disk_io.hpp"
 #include "transport/transfer/memory_transfer.hpp"
 
@@ -38,14 +37,15 @@ class ScratchCopierTest : public testing::Test {
     active->job = std::move(job);
     {
       TaskThreads threads({.name = "test", .threads = 1});
-      StreamPool streams(runtime, &scratch, threads);
+      StreamPool streams(runtime, scratch, threads);
       PinnedPool staging(runtime, {});
       const auto disk = make_positional_disk_io(FileCalls::of_the_system());
       std::promise<void> ended;
-      move_in_memory({.job = active,
-                      .pairs = {.first = 0, .count = active->job.pairs.size()},
-                      .mode = {.strategy = CopyStrategy::async}},
-                     {*disk, staging, streams, threads}, [&] { ended.set_value(); });
+      move_in_memory(
+          {.job = active,
+           .pairs = {.first = 0, .count = active->job.pairs.size()},
+           .mode = {.strategy = CopyStrategy::async, .visibility = MemoryVisibility::explicit_dma}},
+          {*disk, staging, streams, threads}, [&] { ended.set_value(); });
       ended.get_future().wait();
       threads.stop();
     }

@@ -37,7 +37,8 @@ class StreamPoolTest : public testing::Test {
 
   const std::unique_ptr<DeviceRuntime> runtime_ = make_host_runtime({}).value();
   TaskThreads threads_{{.name = "test", .threads = 2}};
-  StreamPool pool_{*runtime_, nullptr, threads_};
+  DeviceMemory memory_{*runtime_};
+  StreamPool pool_{*runtime_, memory_, threads_};
 };
 
 // Otherwise streams, each with a thread, would still be created long after the server's start.
@@ -93,7 +94,8 @@ class LateExecutor final : public Executor {
 TEST(StreamPoolsEnd, WorkRunsOnlyAfterItsPostReturns) {
   const auto runtime = make_host_runtime({}).value();
   LateExecutor executor;
-  StreamPool pool(*runtime, nullptr, executor);
+  DeviceMemory memory(*runtime);
+  StreamPool pool(*runtime, memory, executor);
   bool posted = false;
   bool ran = false;
   // Its set comes back during the second post, where no work may wait for it.

@@ -186,7 +186,8 @@ TEST(TransferStrategySync, BeginReturnsAfterTheCopy) {
   shape.inner_dim = 1u << 20;
   const BlockLayout source = storage.make(StorageKind::pinned, Arrangement::contiguous, shape);
   const BlockLayout destination = storage.make(StorageKind::device, Arrangement::contiguous, shape);
-  StreamSet streams(storage.runtime());
+  DeviceMemory memory(storage.runtime());
+  StreamSet streams(storage.runtime(), memory);
   StreamCopier copier(streams, {Place::of(source), Place::of(destination)},
                       {.strategy = CopyStrategy::sync});
   const std::vector<BlockPair> pairs = {{0, 0}};

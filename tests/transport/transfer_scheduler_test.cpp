@@ -125,13 +125,13 @@ TEST_F(TransferSchedulerTest, RaisesAWaitingJobButNotARunningOne) {
     job.on_complete = [&order, name](JobOutcome) { order.push_back(name); };
     ids.push_back(scheduler_->submit(std::move(job)).value());
   }
-  EXPECT_FALSE(scheduler_->raise(held.id, 9));
-  EXPECT_TRUE(scheduler_->raise(ids[2], 9));
+  EXPECT_FALSE(scheduler_->raise(held.id, {.priority = 9}));
+  EXPECT_TRUE(scheduler_->raise(ids[2], {.priority = 9}));
   EXPECT_EQ(scheduler_->stats().queued, 3u);
   gate_.open();
   scheduler_->wait_idle();
   EXPECT_THAT(order, ElementsAre(2, 0, 1));
-  EXPECT_FALSE(scheduler_->raise(ids[1], 9)) << "the job has ended";
+  EXPECT_FALSE(scheduler_->raise(ids[1], {.priority = 9})) << "the job has ended";
 }
 
 TEST_F(TransferSchedulerTest, RefusesAJobIfTheQueueIsFullAndReturnsIt) {

@@ -52,14 +52,10 @@ NcclWorkplace::NcclWorkplace(const NcclGround& ground, int device_id,
       reductions_(ground.reductions.at(device_id)) {}
 
 NcclWorkplace::~NcclWorkplace() {
-  // Buffers must be freed before end_stream(), which ends the stream they belong to.
+  // Buffers must be freed before end_stream(), which ends the stream that uses them.
   transit_.reset();
   reductions_.clear();
   memory_.end_stream(device_id_, std::move(stream_));
-}
-
-Result<CachingAllocator::Buffer> NcclWorkplace::allocate(std::uint64_t size_bytes) {
-  return memory_.allocate(device_id_, size_bytes, *stream_);
 }
 
 bool NcclWorkplace::on_device(const iovec& piece) const {
@@ -110,7 +106,7 @@ void NcclWorkplace::add_at(std::byte* buffer, std::span<const iovec> pieces, Way
 Result<> NcclWorkplace::reserve(std::uint64_t device_bytes, std::uint64_t bounce_bytes) {
   if (device_bytes > transit_.size_bytes()) {
     transit_.reset();
-    auto made = allocate(grown(device_bytes));
+    auto made = memory_.allocate(device_id_, grown(device_bytes), *stream_);
     if (!made) return std::move(made).error();
     transit_ = std::move(*made);
   }
@@ -191,9 +187,13 @@ void NcclWorkplace::deliver() {
 
 Result<std::byte*> NcclWorkplace::reduction_buffer(const Communicator::AllReduce& call) {
   const std::uint64_t size_bytes = std::max(call.elements.size_bytes(), kAlignment);
-  auto buffer =
-      reductions_.take(ReductionBuffers<CachingAllocator::Buffer>::Key::of(call), size_bytes,
-                       [this](std::uint64_t bytes) { return allocate(bytes); });
+  const auto make = [this](std::uint64_t bytes) -> Result<DeviceBuffer> {
+    auto made = memory_.allocate(device_id_, bytes);
+    if (!made) return made;
+    CAIRN_TRY(made->record_stream(*stream_));
+    return made;
+  };
+  auto buffer = reductions_.take(ReductionBuffers<DeviceBuffer>::Key::of(call), size_bytes, make);
   if (!buffer) return std::move(buffer).error();
   return (*buffer)->data();
 }

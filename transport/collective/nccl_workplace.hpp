@@ -95,7 +95,6 @@ class NcclWorkplace {
   NcclWorkplace(const NcclGround& ground, int device_id, std::unique_ptr<Stream> stream);
   void add_part(Part part);
   Result<> reserve(std::uint64_t device_bytes, std::uint64_t bounce_bytes);
-  Result<CachingAllocator::Buffer> allocate(std::uint64_t size_bytes);
   bool on_device(const iovec& piece) const;  // on any device
   // True if the device can copy the piece directly.
   bool is_worth_a_copy(const iovec& piece) const;
@@ -106,7 +105,7 @@ class NcclWorkplace {
   std::unique_ptr<Stream> stream_;
   CachingAllocator::Buffer transit_;
   std::optional<Region> bounce_;  // pinned
-  ReductionBuffers<CachingAllocator::Buffer> reductions_;
+  ReductionBuffers<DeviceBuffer> reductions_;
   std::vector<Part> parts_;
   std::vector<MemoryCopy> copies_;
 };

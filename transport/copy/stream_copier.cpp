@@ -27,30 +27,32 @@ int home_of(const Place& place) { return is_on_device(place.kind()) ? place.devi
 
 }  // namespace
 
-Result<Stream*> StreamSet::stream(int device_id) {
-  auto found = streams_.find(device_id);
+Result<Stream*> StreamSet::stream(int device_id, StreamUse use) {
+  auto found = streams_.find({device_id, use});
   if (found == streams_.end()) {
     auto made = runtime_.create_stream(device_id);
     if (!made) return std::move(made).error();
-    found = streams_.emplace(device_id, std::move(*made)).first;
+    found = streams_.emplace(std::pair(device_id, use), std::move(*made)).first;
   }
   return found->second.get();
 }
 
 StreamSet::~StreamSet() {
-  while (!streams_.empty()) drop_stream(streams_.begin()->first);
+  while (!streams_.empty()) drop_streams(streams_.begin()->first.first);
 }
 
-void StreamSet::drop_stream(int device_id) {
-  auto dropped = streams_.extract(device_id);
-  if (dropped && scratch_ != nullptr) scratch_->end_stream(device_id, std::move(dropped.mapped()));
+void StreamSet::drop_streams(int device_id) {
+  for (const StreamUse use : {StreamUse::bus, StreamUse::within}) {
+    auto dropped = streams_.extract({device_id, use});
+    if (dropped) memory_.end_stream(device_id, std::move(dropped.mapped()));
+  }
 }
 
-StreamCopier::StreamCopier(StreamSet& streams, Route route, CopyMode mode)
-    : streams_(streams), route_(route), mode_(mode), device_id_(stream_device(route)) {}
+StreamCopier::StreamCopier(StreamSet& streams, Route route, CopyMode mode, StreamUse use)
+    : streams_(streams), route_(route), mode_(mode), device_id_(stream_device(route)), use_(use) {}
 
 Result<std::unique_ptr<Event>> StreamCopier::begin(std::span<const BlockPair> pairs) {
-  auto stream = streams_.stream(device_id_);
+  auto stream = streams_.stream(device_id_, use_);
   if (!stream) return std::move(stream).error();
   spans_.clear();
   plan_copy(*route_.source.geometry, *route_.destination.geometry, pairs, spans_);
@@ -61,9 +63,21 @@ Result<std::unique_ptr<Event>> StreamCopier::begin(std::span<const BlockPair> pa
                        .source = route_.source.address(span.source),
                        .size_bytes = span.size_bytes});
   }
-  CAIRN_TRY((*stream)->copy(copies_, form()));
+  CAIRN_TRY(issue(**stream));
   if (mode_.strategy == CopyStrategy::sync) CAIRN_TRY((*stream)->synchronize());
   return (*stream)->record();
+}
+
+// The CPU writes the list, so it cannot wait its turn on the stream: it is memory of no stream. It
+// is freed here, while the stream may not have begun to read it, and reused when the stream is
+// done.
+Result<> StreamCopier::issue(Stream& stream) {
+  const std::uint64_t list_bytes = stream.list_bytes(copies_.size());
+  if (list_bytes == 0) return stream.copy(copies_, form());
+  auto list = streams_.memory().allocate(device_id_, list_bytes);
+  // Without room on the device, the stream keeps the list.
+  if (!list || !list->record_stream(stream)) return stream.copy(copies_, form());
+  return stream.copy(copies_, form(), list->view());
 }
 
 CopyForm StreamCopier::form() {
@@ -125,17 +139,6 @@ Result<> wait_for_event(Event& event, const CopyMode& mode) {
     if (*ready) return {};
     std::this_thread::sleep_for(std::chrono::microseconds(mode.polling_interval_us));
   }
-}
-
-Result<> StreamCopier::copy(std::span<const BlockPair> pairs) {
-  Result<> copied;
-  if (auto event = begin(pairs)) {
-    copied = wait_for_event(**event, mode_);
-  } else {
-    copied = std::move(event).error();
-  }
-  if (!copied) abandon();
-  return copied;
 }
 
 void copy_on_cpu(const StreamCopier::Route& route, std::span<const BlockPair> pairs) {

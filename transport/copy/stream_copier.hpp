@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
@@ -13,27 +14,31 @@
 
 namespace cairn {
 
-// One stream per device, created on first use and kept from job to job. Not thread-safe.
+// Each device has one stream for copies over the bus and one for copies within the device, so that
+// either can wait for the other.
+enum class StreamUse : std::uint8_t { bus, within };
+
+// The streams of one transfer: one per device and use, created on first use and kept from job to
+// job. Not thread-safe.
 class StreamSet {
  public:
-  // Borrows both; `scratch` may be null.
-  explicit StreamSet(DeviceRuntime& runtime, DeviceMemory* scratch = nullptr)
-      : runtime_(runtime), scratch_(scratch) {}
+  // Borrows both.
+  StreamSet(DeviceRuntime& runtime, DeviceMemory& memory) : runtime_(runtime), memory_(memory) {}
   ~StreamSet();
   StreamSet(const StreamSet&) = delete;
   StreamSet& operator=(const StreamSet&) = delete;
 
-  // Creates the stream on first use. Valid until drop_stream().
-  Result<Stream*> stream(int device_id);
-  // Waits for the stream's work and destroys it. Call after an error, because a stream keeps
-  // returning its first error.
-  void drop_stream(int device_id);
-  DeviceMemory* scratch() const { return scratch_; }
+  // Creates the stream on first use. Valid until drop_streams().
+  Result<Stream*> stream(int device_id, StreamUse use = StreamUse::bus);
+  // Waits for the work of the device's streams and destroys them. Call after an error, because a
+  // stream keeps returning its first error.
+  void drop_streams(int device_id);
+  DeviceMemory& memory() const { return memory_; }
 
  private:
   DeviceRuntime& runtime_;
-  DeviceMemory* const scratch_;
-  std::map<int, std::unique_ptr<Stream>> streams_;
+  DeviceMemory& memory_;
+  std::map<std::pair<int, StreamUse>, std::unique_ptr<Stream>> streams_;
 };
 
 // Bytes of unified memory prefetched in each direction. Thread-safe.
@@ -74,26 +79,26 @@ class StreamCopier {
     Place source;
     Place destination;
   };
-  StreamCopier(StreamSet& streams, Route route, CopyMode mode);
+  StreamCopier(StreamSet& streams, Route route, CopyMode mode, StreamUse use = StreamUse::bus);
 
   // Issues the copies; the event fires when they have completed. After an error from this or from
   // the event, some bytes may still be moving: call abandon().
   Result<std::unique_ptr<Event>> begin(std::span<const BlockPair> pairs);
   // Waits until nothing issued here is moving. Destroy the events from begin() first.
-  void abandon() { streams_.drop_stream(device_id_); }
-
-  // begin(), wait_for_event(), and abandon() if either fails.
-  Result<> copy(std::span<const BlockPair> pairs);
+  void abandon() { streams_.drop_streams(device_id_); }
 
  private:
   Result<> prefetch(Stream& stream);
   // The form for the current copies_.
   CopyForm form();
+  // Issues the current copies_. Their list lies in device memory if the stream has a use for it.
+  Result<> issue(Stream& stream);
 
   StreamSet& streams_;
   const Route route_;
   const CopyMode mode_;
   const int device_id_;
+  const StreamUse use_;
   std::vector<CopySpan> spans_;  // of the latest begin(); kept to reuse memory
   std::vector<MemoryCopy> copies_;
   std::vector<MemoryCopy> sorted_;

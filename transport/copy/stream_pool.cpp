@@ -17,10 +17,10 @@ void post_or_run(Executor& executor, const Work& work) noexcept {
 
 }  // namespace
 
-StreamPool::StreamPool(DeviceRuntime& runtime, DeviceMemory* scratch, Executor& executor)
+StreamPool::StreamPool(DeviceRuntime& runtime, DeviceMemory& memory, Executor& executor)
     : executor_(executor) {
   for (std::uint32_t i = 0; i < executor.workers(); ++i) {
-    sets_.push_back(std::make_unique<StreamSet>(runtime, scratch));
+    sets_.push_back(std::make_unique<StreamSet>(runtime, memory));
     free_.push_back(sets_.back().get());
   }
 }

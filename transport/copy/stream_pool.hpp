@@ -23,8 +23,8 @@ class StreamPool {
   using Held = std::unique_ptr<StreamSet, GiveBack>;
 
   // One set per executor worker. Borrows all three; the executor must stay until its last task has
-  // ended. `scratch` may be null.
-  StreamPool(DeviceRuntime& runtime, DeviceMemory* scratch, Executor& executor);
+  // ended.
+  StreamPool(DeviceRuntime& runtime, DeviceMemory& memory, Executor& executor);
 
   // Runs `work` on the executor as soon as a set is free, in the order of calls. Throws
   // std::bad_alloc, and then runs nothing.

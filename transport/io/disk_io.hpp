@@ -13,6 +13,9 @@
 
 namespace cairn {
 
+// Linux limits the buffers of one call or operation (IOV_MAX).
+inline constexpr std::size_t kMaxDiskVectors = 1024;
+
 struct DiskRun {
   std::byte* memory = nullptr;
   std::uint64_t offset_bytes = 0;

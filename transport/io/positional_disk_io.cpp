@@ -14,9 +14,7 @@
 namespace cairn {
 namespace {
 
-// Linux limits the buffers per call.
-constexpr std::size_t kMaxVectors = 1024;
-static_assert(kMaxVectors <= IOV_MAX);
+static_assert(kMaxDiskVectors <= IOV_MAX);
 
 struct Operation {
   const char* name;  // for error texts
@@ -36,7 +34,7 @@ class AdjacentRuns {
  public:
   bool empty() const { return count_ == 0; }
   bool continued_by(const DiskRun& run) const {
-    return count_ < kMaxVectors && run.offset_bytes == at_.offset_bytes + size_bytes_;
+    return count_ < kMaxDiskVectors && run.offset_bytes == at_.offset_bytes + size_bytes_;
   }
   void start(int fd, std::uint64_t offset_bytes) {
     at_ = {fd, offset_bytes};
@@ -86,7 +84,7 @@ class AdjacentRuns {
   FileCalls::Target at_;
   std::uint64_t size_bytes_ = 0;
   std::size_t count_ = 0;
-  std::array<iovec, kMaxVectors> vectors_;
+  std::array<iovec, kMaxDiskVectors> vectors_;
 };
 
 class PositionalDiskIo final : public DiskIo {

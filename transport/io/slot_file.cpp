@@ -281,33 +281,25 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   MadeFiles made;
   if (!*going_on) CAIRN_TRY(make_files(options, size_bytes, file_id, made));
 
-  std::vector<Region> regions;
-  for (std::size_t i = 0; i < options.paths.size(); ++i) {
-    auto region = Region::disk_file(options.paths[i], size_bytes);
-    if (!region) return std::move(region).error();
-    // The file is locked, so nobody else writes it.
-    if (*going_on && (labels[i]->damaged || labels[i]->differs)) {
-      CAIRN_TRY(write_slot_file_label(region->view().fd(), labels[i]->label, options.paths[i]));
-    }
-    regions.push_back(std::move(*region));
+  auto layout =
+      LayoutBuilder().config(options.shape).in_slots(spacing).allocate_disk(options.paths).build();
+  if (!layout) return std::move(layout).error();
+  // The files are locked, so nobody else writes them.
+  for (std::size_t i = 0; *going_on && i < labels.size(); ++i) {
+    if (!labels[i]->damaged && !labels[i]->differs) continue;
+    CAIRN_TRY(write_slot_file_label(layout->regions()[i].fd(), labels[i]->label, options.paths[i]));
   }
   std::uint32_t memory_alignment = 1;
   std::string not_direct = options.direct ? "" : "the settings say so";
-  for (const Region& region : regions) {
+  for (const RegionView& region : layout->regions()) {
     if (!options.direct) break;
-    auto alignment = make_direct(region.view().fd());
+    auto alignment = make_direct(region.fd());
     if (alignment) {
       memory_alignment = std::max(memory_alignment, *alignment);
     } else {
       not_direct = alignment.error().detail;
     }
   }
-  auto layout = LayoutBuilder()
-                    .config(options.shape)
-                    .in_slots(spacing)
-                    .with_memory_regions(std::move(regions))
-                    .build();
-  if (!layout) return std::move(layout).error();
   const auto num_slots = static_cast<std::uint32_t>(options.shape.num_blocks);
   if (*going_on) CAIRN_TRY(label_slot_file(options.paths, *layout, num_slots));
   auto slots = std::make_unique<SlotChecksums>(

@@ -19,9 +19,6 @@
 namespace cairn {
 namespace {
 
-// Linux limits the buffers per operation.
-constexpr std::size_t kMaxVectors = 1024;
-
 std::string words_of(int error_number) { return std::generic_category().message(error_number); }
 
 struct Call;
@@ -54,7 +51,7 @@ std::vector<Piece> cut(std::span<const DiskRun> runs, std::uint64_t piece_bytes)
   for (DiskRun run : runs) {
     while (run.size_bytes > 0) {
       const bool joins = !pieces.empty() && pieces.back().size_bytes < piece_bytes &&
-                         pieces.back().vectors.size() < kMaxVectors &&
+                         pieces.back().vectors.size() < kMaxDiskVectors &&
                          pieces.back().offset_bytes + pieces.back().size_bytes == run.offset_bytes;
       if (!joins) pieces.push_back({.offset_bytes = run.offset_bytes, .vectors = {}});
       Piece& piece = pieces.back();

@@ -74,13 +74,20 @@ std::shared_ptr<ActiveJob> FairQueue::remove(JobId id) {
   return std::move(class_of(job).jobs.extract(rank_of(job)).mapped());
 }
 
-bool FairQueue::raise(JobId id, std::int32_t priority) {
+bool FairQueue::raise(JobId id, const Raise& to) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return false;
   ActiveJob& job = *found->second;
-  if (priority <= job.job.priority) return true;
-  job.job.priority = priority;
-  move_to(job, due_ns(job.submitted_at, priority));
+  if (to.urgency < job.job.urgency) {
+    auto shared = remove(id);
+    job.job.urgency = to.urgency;
+    job.job.priority = std::max(job.job.priority, to.priority);
+    push(std::move(shared));
+    return true;
+  }
+  if (to.priority <= job.job.priority) return true;
+  job.job.priority = to.priority;
+  move_to(job, due_ns(job.submitted_at, to.priority));
   return true;
 }
 

@@ -37,9 +37,9 @@ struct ActiveJob {
 // yields to newer ones, and a low-priority job ages. Not thread-safe.
 class FairQueue {
  public:
-  // For engine, client, allocation, background. A GPU idles while its engine waits, so engine loads
-  // come before all but a few parts of bulk work.
-  static constexpr std::array<std::uint64_t, kNumUrgencies> kWeights = {32, 8, 4, 1};
+  // For engine, client, allocation, prefetch, background. A GPU idles while its engine waits, so
+  // engine loads come before all but a few parts of bulk work.
+  static constexpr std::array<std::uint64_t, kNumUrgencies> kWeights = {32, 8, 4, 2, 1};
   static constexpr Duration kPriorityWait = std::chrono::milliseconds(10);
 
   // Jobs with no part started. Only these can be cancelled or raised.
@@ -58,8 +58,8 @@ class FairQueue {
   void taken(ActiveJob& job, Part part, TimePoint now);
 
   std::shared_ptr<ActiveJob> remove(JobId id);  // null if it does not wait
-  // Raises the priority of a waiting job. Returns false if the job does not wait.
-  bool raise(JobId id, std::int32_t priority);
+  // Raises the priority of a waiting job, and its class. Returns false if the job does not wait.
+  bool raise(JobId id, const Raise& to);
   std::vector<std::shared_ptr<ActiveJob>> remove_waiting();
 
  private:

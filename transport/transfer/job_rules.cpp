@@ -74,7 +74,14 @@ Result<> check_job(const TransferJob& job) {
   if (job.source == nullptr || job.destination == nullptr) {
     return Error{ErrorCode::impossible, "a job needs a source and a destination layout"};
   }
-  if (!same_shape(job.source->config(), job.destination->config())) {
+  LayoutConfig moved = job.source->config();
+  if (job.source_outers) {
+    if (job.source->storage_kind() != StorageKind::disk) {
+      return Error{ErrorCode::impossible, "a part of a source that is not on disk"};
+    }
+    moved.outer_dim = job.source_outers->count;
+  }
+  if (!same_shape(moved, job.destination->config())) {
     return Error{ErrorCode::impossible, "source and destination hold blocks of different shapes"};
   }
   if (!job.headers.empty() && job.headers.size() != job.pairs.size()) {

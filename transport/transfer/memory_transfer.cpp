@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/thread.hpp"
-#include "transport/copy/scratch_copier.hpp"
+#include "transport/copy/block_copier.hpp"
 
 namespace cairn {
 namespace {
@@ -42,11 +42,9 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
 
   void start() {
     step([this] {
-      const StreamCopier::Route route{Place::of(*job_.source), Place::of(*job_.destination)};
-      copier_.emplace(*streams_, route, part_.mode);
-      if (auto scratch = ScratchCopier::make(*streams_, route, part_.mode)) {
-        by_scratch_.emplace(std::move(*scratch));
-      }
+      copier_.emplace(*streams_,
+                      StreamCopier::Route{Place::of(*job_.source), Place::of(*job_.destination)},
+                      part_.mode);
       const std::size_t batch = pairs_per_batch(job_.source->geometry());
       for (std::size_t done = 0; done < part_.pairs.count; done += batch) {
         add({part_.pairs.first + done, std::min(batch, part_.pairs.count - done)});
@@ -82,22 +80,13 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
   }
 
   void add(PairRange range) {
-    if (auto event = begin(range)) {
+    if (auto event = copier_->begin(pairs(range))) {
       in_flight_.push_back({range, std::move(*event)});
       return;
     } else {
       report_.failed(range, event.error());
     }
     restart();
-  }
-
-  Result<std::unique_ptr<Event>> begin(PairRange range) {
-    if (by_scratch_) {
-      auto event = by_scratch_->begin(pairs(range));
-      if (event || event.error().code != ErrorCode::no_capacity) return event;
-      by_scratch_.reset();  // no scratch memory: copy piece by piece
-    }
-    return copier_->begin(pairs(range));
   }
 
   void await_oldest() {
@@ -150,8 +139,7 @@ class BatchedMove final : public std::enable_shared_from_this<BatchedMove> {
   PartReport report_;
   Executor& executor_;
   StreamPool::Held streams_;
-  std::optional<StreamCopier> copier_;
-  std::optional<ScratchCopier> by_scratch_;
+  std::optional<BlockCopier> copier_;
   std::vector<Batch> in_flight_;  // oldest first
   UniqueFunction<void()> ended_;
 };
@@ -188,7 +176,7 @@ void prefetch_blocks(const JobPart& part, StreamSet& streams) {
   if (auto fetched = fetch()) {
     report.arrived(part.pairs);
   } else {
-    streams.drop_stream(place.device_id());
+    streams.drop_streams(place.device_id());
     report.failed(part.pairs, fetched.error());
   }
 }

@@ -7,6 +7,7 @@
 #include "base/checked.hpp"
 #include "base/hash.hpp"
 #include "base/thread.hpp"
+#include "transport/copy/block_copier.hpp"
 
 namespace cairn {
 namespace {
@@ -252,7 +253,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   bool reached_directly() const {
     const Place& memory = memory_side();
-    if (job_.through_staging) return false;
+    if (job_.through_staging || job_.source_outers) return false;
     if (!is_host_memory(memory.kind())) return false;
     const std::uint32_t alignment = job_.slots->memory_alignment();
     if (alignment == 1) return true;
@@ -322,7 +323,8 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   }
 
   void copy_from_image(std::vector<std::uint32_t> wrong) {
-    const Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
+    Geometry geometry = image_geometry(*disk_side().geometry, range_.count);
+    if (job_.source_outers) geometry = geometry.with_outers(*job_.source_outers);
     const RegionView view = memory_->view();
     std::vector<BlockPair> out;
     for (std::uint32_t i = 0; i < range_.count; ++i) {
@@ -419,7 +421,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   std::vector<SlotRun> runs_;
   // For a copy with a device:
   StreamPool::Held streams_;
-  std::optional<StreamCopier> copier_;
+  std::optional<BlockCopier> copier_;
   std::unique_ptr<Event> copied_;
 };
 

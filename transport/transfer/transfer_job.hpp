@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -22,11 +23,18 @@ enum class Urgency : std::uint8_t {
   engine,      // an engine's step waits for its bytes
   client,      // a client waits for its bytes
   allocation,  // a client waits for the room it frees
+  prefetch,    // a request will need its bytes soon
   background,  // nobody waits
 };
-inline constexpr std::size_t kNumUrgencies = 4;
+inline constexpr std::size_t kNumUrgencies = 5;
 // True if somebody waits for the bytes themselves.
 constexpr bool is_waited_for(Urgency urgency) { return urgency <= Urgency::client; }
+
+// Somebody else waits for a job too. Values below the job's own change nothing.
+struct Raise {
+  std::int32_t priority = 0;
+  Urgency urgency = Urgency::background;
+};
 
 enum class JobOperation : std::uint8_t {
   copy,
@@ -68,6 +76,9 @@ struct TransferJob {
   std::vector<BlockPair> pairs;
   JobOperation operation = JobOperation::copy;
   Urgency urgency = Urgency::client;
+  // Source on disk: copies only this range of each block's outer dimension; the destination has the
+  // shape of that range. The whole block is read and compared with its checksum.
+  std::optional<Geometry::Outers> source_outers = {};
   std::int32_t priority = 0;  // higher goes first within its class, but waiting jobs age
   // The source is not used in place afterwards. If it is unified memory, its pages move to the
   // destination's location.

@@ -19,6 +19,8 @@
 namespace cairn {
 namespace {
 
+constexpr std::string_view kTransferStaging = "transfer_staging";
+
 using Counter = std::atomic<std::uint64_t>;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
@@ -90,7 +92,7 @@ struct Route {
     const bool room = parts == 0 || (parts < max_parts && bytes < max_bytes);
     const bool others_room = others_parts == 0 || (others_parts < (max_parts + 1) / 2 &&
                                                    others_bytes < (max_bytes + 1) / 2);
-    return {room, room, room && others_room, room && others_room};
+    return {room, room, room && others_room, room && others_room, room && others_room};
   }
   void add(Urgency urgency, std::uint64_t part_bytes) {
     ++parts;
@@ -130,7 +132,7 @@ struct TransferScheduler::Impl {
 
   Result<JobId> submit(TransferJob&& job);
   bool cancel(JobId id);
-  bool raise(JobId id, std::int32_t priority);
+  bool raise(JobId id, const Raise& to);
 
   Result<> check_device(int device_id) const {
     if (std::ranges::any_of(runtime.devices(),
@@ -138,10 +140,6 @@ struct TransferScheduler::Impl {
       return {};
     }
     return Error{ErrorCode::out_of_range, "there is no device " + std::to_string(device_id)};
-  }
-  // null if host and device share memory: scratch memory would add a copy.
-  DeviceMemory* scratch_or_null() {
-    return runtime.visibility() == MemoryVisibility::system ? nullptr : &device_memory;
   }
   Route& route_of(const TransferJob& job) CAIRN_REQUIRES(mutex) {
     return is_on_disk(job) ? disk_route : memory_route;
@@ -196,7 +194,7 @@ TransferScheduler::Impl::Impl(DeviceRuntime& device_runtime, DiskIo& disk_io,
       memory_route{.max_parts = options.workers, .max_bytes = UINT64_MAX},
       disk_route{.max_parts = options.disk_parts, .max_bytes = options.disk_bytes},
       executor(its_executor ? std::move(its_executor) : own_threads(options)),
-      streams(device_runtime, scratch_or_null(), *executor),
+      streams(device_runtime, device_memory, *executor),
       equipment{disk, staging, streams, *executor} {
   CAIRN_ASSERT(options.workers > 0 && options.disk_parts > 0, "no job would ever run");
 }
@@ -270,9 +268,9 @@ bool TransferScheduler::Impl::cancel(JobId id) {
   return true;
 }
 
-bool TransferScheduler::Impl::raise(JobId id, std::int32_t priority) {
+bool TransferScheduler::Impl::raise(JobId id, const Raise& to) {
   MutexLock lock(mutex);
-  return memory_route.queue.raise(id, priority) || disk_route.queue.raise(id, priority);
+  return memory_route.queue.raise(id, to) || disk_route.queue.raise(id, to);
 }
 
 void TransferScheduler::Impl::count() {
@@ -385,9 +383,7 @@ Result<JobId> TransferScheduler::submit(TransferJob&& job) { return impl_->submi
 
 bool TransferScheduler::cancel(JobId id) { return impl_->cancel(id); }
 
-bool TransferScheduler::raise(JobId id, std::int32_t priority) {
-  return impl_->raise(id, priority);
-}
+bool TransferScheduler::raise(JobId id, const Raise& to) { return impl_->raise(id, to); }
 
 TransferSchedulerStats TransferScheduler::stats() const {
   Counters& now = impl_->counters;
@@ -416,8 +412,16 @@ TransferSchedulerStats TransferScheduler::stats() const {
 
 std::vector<NamedAllocator> TransferScheduler::allocators() const {
   std::vector<NamedAllocator> all = impl_->device_memory.statistics();
-  all.push_back({"transfer_staging", "host", impl_->staging.statistics()});
+  all.push_back({std::string(kTransferStaging), "host", impl_->staging.statistics()});
   return all;
+}
+
+bool TransferScheduler::give_back_cached(std::string_view allocator) {
+  if (allocator == kTransferStaging) {
+    impl_->staging.trim();
+    return true;
+  }
+  return impl_->device_memory.give_back_cached(allocator);
 }
 
 DeviceMemory& TransferScheduler::device_memory() { return impl_->device_memory; }
@@ -430,6 +434,12 @@ Result<Region> TransferScheduler::allocate_device(std::uint64_t size_bytes,
 Result<std::uint64_t> TransferScheduler::empty_cache(int device_id) {
   CAIRN_TRY(impl_->check_device(device_id));
   return impl_->device_memory.empty_cache(device_id);
+}
+
+void TransferScheduler::empty_cache_later(int device_id) {
+  guarded("emptying a device's cache", [&] {
+    impl_->executor->post([this, device_id] { (void)empty_cache(device_id).has_value(); });
+  });
 }
 
 Result<> TransferScheduler::reset_peaks(int device_id) {

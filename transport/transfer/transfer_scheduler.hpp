@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -81,11 +82,14 @@ class TransferScheduler {
   Result<JobId> submit(TransferJob&& job);
   // Returns true if no part of the job had started; its completion has then run with `cancelled`.
   bool cancel(JobId id);
-  // Raises the job's priority if `priority` is higher. Returns true if no part had started.
-  bool raise(JobId id, std::int32_t priority);
+  // Raises the job's priority and class. Returns true if no part had started.
+  bool raise(JobId id, const Raise& to);
   TransferSchedulerStats stats() const;
   // Device memory and staging memory on the host.
   std::vector<NamedAllocator> allocators() const;
+  // Returns the memory that one of these allocators keeps for reuse. False if it has none of that
+  // name. May wait for a device's streams.
+  bool give_back_cached(std::string_view allocator);
   // Allocates zeroed device memory, freed with the Region, from the same allocator as the scratch
   // memory of transfers. See DeviceRuntime::allocate_device().
   Result<Region> allocate_device(std::uint64_t size_bytes, DeviceRuntime::DeviceOptions options);
@@ -94,6 +98,9 @@ class TransferScheduler {
   // Returns unused memory to the driver, which waits for pending work on its streams. Returns the
   // number of bytes. Errors: out_of_range for an unknown device; device_error.
   Result<std::uint64_t> empty_cache(int device_id);
+  // The same on a worker, for callers that may not wait. An error of it is not reported: memory
+  // stays cached.
+  void empty_cache_later(int device_id);
   // Resets both peaks to the current values. Error: out_of_range.
   Result<> reset_peaks(int device_id);
   DiskIo& disk() const;

@@ -195,10 +195,10 @@ TEST_F(NcclFaultTest, EachCallOfCudaFailsInTurn) {
     bool can_be_spared = true;  // the work succeeds without it, or with a retry
   };
   std::uint64_t failures = 0;
-  for (const Call& call : {Call{"cudaSetDevice"}, Call{"cudaStreamCreateWithFlags"},
-                           Call{"cudaEventCreateWithFlags", false}, Call{"cudaMalloc"},
-                           Call{"cudaHostRegister", false}, Call{"cudaMemcpyAsync", false},
-                           Call{"cudaEventRecord"}, Call{"cudaLaunchHostFunc", false}}) {
+  for (const Call& call :
+       {Call{"cudaSetDevice"}, Call{"cudaStreamCreateWithFlags"}, Call{"cudaEventCreateWithFlags"},
+        Call{"cudaMalloc"}, Call{"cudaHostRegister", false}, Call{"cudaMemcpyAsync", false},
+        Call{"cudaEventRecord"}, Call{"cudaLaunchHostFunc", false}}) {
     for (std::uint64_t n = 1; n < 100; ++n) {
       cuda_->reset(n);
       cuda_->fail(call.name, n, 2);  // out of memory, which is not sticky

@@ -25,6 +25,13 @@ class MappedTier {
   };
   std::string read(Piece at, std::size_t size_bytes) const;
   void write(Piece at, const std::string& bytes);
+  // By the offset in the mapped memory.
+  std::string read_at(std::size_t offset_bytes, std::size_t size_bytes) const {
+    return {base_ + offset_bytes, size_bytes};
+  }
+  void write_at(std::size_t offset_bytes, const std::string& bytes) {
+    bytes.copy(base_ + offset_bytes, bytes.size());
+  }
 
   // A test block's canonical bytes, whatever the layout.
   std::string read_block(std::size_t slot) const;

@@ -57,7 +57,7 @@ class Workload {
   }
 
   std::uint64_t errors() const { return errors_; }
-  AllocatorStatistics statistics() const { return allocator_.statistics(); }
+  AllocatorStatistics statistics() { return allocator_.statistics(); }
 
  private:
   void finish(Stream& stream) {

@@ -190,6 +190,25 @@ TEST_F(CachingAllocatorTest, WaitsForAllRecordedStreams) {
   EXPECT_EQ(allocator_.statistics().pending_bytes, 0u);
 }
 
+TEST_F(CachingAllocatorTest, ReusesMemoryOfNoStreamWhenItsUserIsDone) {
+  Buffer first = allocator_.allocate(512).value();
+  std::byte* const data = first.data();
+  use(*stream_);
+  first.record_stream(*stream_).value();
+  first.reset();
+  EXPECT_EQ(allocator_.statistics().pending_bytes, 512u);
+  EXPECT_NE(allocator_.allocate(512).value().data(), data);
+  finish(*stream_);
+  EXPECT_EQ(allocator_.statistics().pending_bytes, 0u) << "nobody has to allocate for that";
+  EXPECT_EQ(allocator_.allocate(512).value().data(), data);
+}
+
+TEST_F(CachingAllocatorTest, KeepsMemoryOfNoStreamFromStreams) {
+  const Buffer wall = allocator_.allocate(512).value();
+  const Buffer of_stream = get(512);
+  EXPECT_EQ(reserved(), 4 * kMiB);
+}
+
 TEST_F(CachingAllocatorTest, NeedsNoEventForTheStreamItWasAllocatedFor) {
   Buffer first = get(512);
   use(*stream_);

@@ -9,6 +9,7 @@
 
 #include "memory/alloc/allocation_scope.hpp"
 #include "tests/memory/alloc/sizes.hpp"
+#include "tests/memory/alloc/stepped_runtime.hpp"
 
 namespace cairn {
 namespace {
@@ -164,6 +165,56 @@ TEST(SlabPool, ServesManyThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pool.statistics().allocated_bytes, 0u);
   EXPECT_EQ(pool.statistics().frees, 8000u);
+}
+
+// Slabs of a device, whose streams may still use what was freed.
+class DeviceSlabsTest : public testing::Test {
+ protected:
+  // Returns its address.
+  std::byte* used_by(Stream& stream) {
+    SlabPool::Buffer buffer = pool_.allocate(1000).value();
+    stream.zero(nullptr, 0).value();
+    buffer.record_stream(stream);
+    return buffer.data();
+  }
+  void finish(Stream& stream) {
+    fakes::SteppedRuntime::steps(stream).done = fakes::SteppedRuntime::steps(stream).issued;
+  }
+
+  fakes::SteppedRuntime runtime_{16 * kMiB};
+  std::unique_ptr<Stream> stream_ = runtime_.create_stream(0).value();
+  std::unique_ptr<Stream> other_ = runtime_.create_stream(0).value();
+  SlabPool pool_{
+      [this](std::uint64_t size_bytes) { return runtime_.allocate_device(size_bytes, {}); },
+      {.limit_bytes = 16 * kMiB}};
+};
+
+TEST_F(DeviceSlabsTest, ReusesAnObjectWhenItsStreamIsDone) {
+  std::byte* const first = used_by(*stream_);
+  EXPECT_EQ(pool_.statistics().pending_bytes, 1024u);
+  EXPECT_EQ(pool_.statistics().allocated_bytes, 0u);
+  EXPECT_EQ(pool_.statistics().cached_bytes, pool_.statistics().reserved_bytes);
+  EXPECT_NE(pool_.allocate(1000).value().data(), first);
+  finish(*stream_);
+  EXPECT_EQ(pool_.allocate(1000).value().data(), first);
+  EXPECT_EQ(pool_.statistics().pending_bytes, 0u);
+}
+
+TEST_F(DeviceSlabsTest, WaitsForEachStreamByItself) {
+  used_by(*stream_);
+  std::byte* const second = used_by(*other_);
+  finish(*other_);
+  EXPECT_EQ(pool_.statistics().pending_bytes, 1024u);
+  EXPECT_EQ(pool_.allocate(1000).value().data(), second);
+}
+
+TEST_F(DeviceSlabsTest, KeepsASlabThatAStreamUses) {
+  used_by(*stream_);
+  pool_.trim();
+  EXPECT_GT(pool_.statistics().reserved_bytes, 0u);
+  finish(*stream_);
+  pool_.trim();
+  EXPECT_EQ(pool_.statistics().reserved_bytes, 0u);
 }
 
 class AllocationScopeTest : public SlabPoolTest {

@@ -28,7 +28,9 @@ class SteppedEvent final : public Event {
 class SteppedStream final : public Stream {
  public:
   ~SteppedStream() override { steps_->done = steps_->issued; }
-  Result<> copy(std::span<const MemoryCopy>, CopyForm) override { return issue(); }
+  Result<> copy(std::span<const MemoryCopy>, CopyForm, const RegionView&) override {
+    return issue();
+  }
   Result<> zero(std::byte*, std::uint64_t) override { return issue(); }
   Result<> prefetch(const RegionView&, int) override { return issue(); }
   Result<std::unique_ptr<Event>> record() override {

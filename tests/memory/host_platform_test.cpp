@@ -1,0 +1,39 @@
+#include "memory/host/host_platform.hpp"
+
+#include <gtest/gtest.h>
+
+#include "memory/host/host_runtime.hpp"
+
+namespace cairn {
+namespace {
+
+struct Machine {
+  const char* name;
+  HostMemoryFacts facts;
+  MemoryVisibility sees;
+};
+
+constexpr Machine kMachines[] = {
+    {"coherent caches", {.can_be_shared = true, .is_seen_at_once = true}, MemoryVisibility::system},
+    {"caches that are indexed by virtual addresses",
+     {.can_be_shared = true},
+     MemoryVisibility::explicit_dma},
+    {"a sandbox without shared memory", {}, MemoryVisibility::device},
+};
+
+TEST(HostPlatform, VisibilityFollowsTheMachine) {
+  for (const Machine& machine : kMachines) {
+    EXPECT_EQ(host_visibility(machine.facts), machine.sees) << machine.name;
+  }
+}
+
+// Cairn is built for x86-64 and ARM64 Linux, whose caches are coherent.
+TEST(HostPlatform, ReadsThisMachine) {
+  const HostMemoryFacts facts = read_host_memory_facts();
+  EXPECT_TRUE(facts.can_be_shared);
+  EXPECT_TRUE(facts.is_seen_at_once);
+  EXPECT_EQ(make_host_runtime({}).value()->visibility(), host_visibility(facts));
+}
+
+}  // namespace
+}  // namespace cairn
