@@ -22,6 +22,7 @@ LAYERS = 3
 LAYER_VALUES = 32
 DTYPE_BYTES = 2
 BLOCK_BYTES = LAYERS * LAYER_VALUES * DTYPE_BYTES
+HEADS = 4
 
 
 def content(tokens: Sequence[int], rank: int) -> bytes:
@@ -30,15 +31,24 @@ def content(tokens: Sequence[int], rank: int) -> bytes:
     return (seed * (BLOCK_BYTES // len(seed) + 1))[:BLOCK_BYTES]
 
 
+def heads_of(tokens: Sequence[int], rank: int, ranks: int) -> bytes:
+    """The bytes of the heads that one of several ranks has, in each layer."""
+    whole, layer_bytes = content(tokens, 0), BLOCK_BYTES // LAYERS
+    size = layer_bytes // ranks
+    begins = (layer * layer_bytes + rank * size for layer in range(LAYERS))
+    return b"".join(whole[begin : begin + size] for begin in begins)
+
+
 class Blocks(FakePool):
     """A worker's memory."""
 
     num_layers = LAYERS
-    layer_values = LAYER_VALUES
     dtype_bytes = DTYPE_BYTES
 
-    def __init__(self, count: int) -> None:
-        super().__init__([bytearray(BLOCK_BYTES) for _ in range(count)])
+    def __init__(self, count: int, parts: int = 1) -> None:
+        super().__init__([bytearray(BLOCK_BYTES // parts) for _ in range(count)])
+        self.layer_values = LAYER_VALUES // parts
+        self.layer_shape = (HEADS // parts, BLOCK_TOKENS, LAYER_VALUES // HEADS // BLOCK_TOKENS)
 
     def adopt(self, memory: memoryview) -> None: ...
 
@@ -56,6 +66,7 @@ class Request:
     mm_features: list[Any] = field(default_factory=list)
     skip_reading_prefix_cache: bool = False
     kv_transfer_params: dict[str, Any] | None = None
+    kv_hints: Any = None
     num_computed_tokens: int = 0
     num_prompt_tokens: int = 0
     shared_prefix_boundary: int = 0
@@ -74,10 +85,13 @@ class FakeEngine:
         *,
         blocks: int = 256,
         chunk: int = 10,
+        share_heads: bool = False,
     ) -> None:
+        """share_heads: the workers' blocks are parts of those of the whole model."""
         self.scheduler = scheduler
         self.workers = workers
-        self.pools = [Blocks(blocks) for _ in workers]
+        self.parts = len(workers) if share_heads else 1
+        self.pools = [Blocks(blocks, self.parts) for _ in workers]
         for worker, pool in zip(workers, self.pools, strict=True):
             worker.register([pool])
         self._chunk = chunk
@@ -88,6 +102,8 @@ class FakeEngine:
 
     def run(self, *requests: Request) -> None:
         """Runs until all requests have ended. Checks the blocks of each request at its end."""
+        for request in requests:
+            self.scheduler.arrived(request)
         self.waiting += requests
         deadline = time.monotonic() + PATIENCE_S
         while self.waiting or self.running:
@@ -169,7 +185,10 @@ class FakeEngine:
             begin = request.num_computed_tokens
             for block in range(begin // BLOCK_TOKENS, (begin + scheduled[request.request_id]) // BLOCK_TOKENS):
                 tokens = request.all_token_ids[: (block + 1) * BLOCK_TOKENS]
-                self.pools[rank].blocks[request.blocks[block]][:] = content(tokens, rank)
+                self.pools[rank].blocks[request.blocks[block]][:] = self._content(tokens, rank)
+
+    def _content(self, tokens: Sequence[int], rank: int) -> bytes:
+        return content(tokens, rank) if self.parts == 1 else heads_of(tokens, rank, self.parts)
 
     def _all_received(self, requests: set[str]) -> set[str]:
         """The requests that every worker has reported."""
@@ -212,7 +231,7 @@ class FakeEngine:
     def _check(self, request: Request) -> None:
         for rank, pool in enumerate(self.pools):
             for block in range(len(request.all_token_ids) // BLOCK_TOKENS):
-                expected = content(request.all_token_ids[: (block + 1) * BLOCK_TOKENS], rank)
+                expected = self._content(request.all_token_ids[: (block + 1) * BLOCK_TOKENS], rank)
                 assert pool.blocks[request.blocks[block]] == expected, f"rank {rank}: wrong bytes in block {block}"
 
     def _find(self, name: str) -> Request:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cairn.engine.mover import Copies
 from cairn.engine.store import Row
 
 
 class FakePool:
+    num_layers = 1
+
     def __init__(self, blocks: list[bytearray]) -> None:
         self.blocks = blocks
         self.block_bytes = len(blocks[0])
@@ -22,12 +24,21 @@ class FakePool:
 
     def load(self, blocks: Sequence[int], rows: Sequence[Row], after: object) -> Copies:
         for block, row in zip(blocks, rows, strict=True):
-            self.blocks[block][:] = row
+            for mine, theirs in self._layers(row):
+                self.blocks[block][mine] = row[theirs]
         return self
 
     def save(self, blocks: Sequence[int], rows: Sequence[Row]) -> Copies:
         for block, row in zip(blocks, rows, strict=True):
-            row[:] = self.blocks[block]
+            for mine, theirs in self._layers(row):
+                row[theirs] = self.blocks[block][mine]
         return self
+
+    def _layers(self, row: Row) -> Iterator[tuple[slice, slice]]:
+        """Where each layer is in a block and in a row, in which layers lie at even distances."""
+        size = self.block_bytes // self.num_layers
+        apart = (row.nbytes - size) // max(self.num_layers - 1, 1)
+        for layer in range(self.num_layers):
+            yield slice(layer * size, (layer + 1) * size), slice(layer * apart, layer * apart + size)
 
     def wait(self) -> None: ...

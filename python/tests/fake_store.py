@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ class FakeStore:
         self.fails: Exception | None = None
         self.fails_commit: Exception | None = None
         self.hints: list[Hint] = []
+        self.limits: list[float] = []  # of each read
         self.loses_leases = False
         self.gate = threading.Event()
         self.gate.set()
@@ -32,7 +34,8 @@ class FakeStore:
         self._answer()
         return next((at for at, key in enumerate(keys) if key not in self.held), len(keys))
 
-    def read(self, keys: Sequence[bytes]) -> ReadRows:
+    def read(self, keys: Sequence[bytes], limit_s: float = math.inf) -> ReadRows:
+        self.limits.append(limit_s)
         self._answer()
         there = keys[: self.has(keys)]
         return FakeRows(self, [memoryview(bytearray(self.held[key])) for key in there])

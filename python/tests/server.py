@@ -84,6 +84,15 @@ class Server:
                 assert time.monotonic() < deadline, counts
                 time.sleep(0.1)
 
+    def until_shared(self) -> None:
+        """Waits until the server has reached the store of its shared tier: what is stored before that does not go
+        there."""
+        deadline = time.monotonic() + PATIENCE_S
+        with Client(self.unix) as client:
+            while not (client.system().shared or {}).get("ready"):
+                assert time.monotonic() < deadline, client.system().shared
+                time.sleep(0.02)
+
     def kill(self) -> None:
         self._child.kill()
         self._child.wait()

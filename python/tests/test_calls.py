@@ -4,9 +4,9 @@ import json
 import struct
 import unittest
 
-from cairn.calls import caches, keys, life, transfers
+from cairn.calls import actions, caches, keys, life, transfers
 from cairn.http import Request
-from cairn.model import CacheChange, Handle, NewBlock, Within
+from cairn.model import Action, CacheChange, CacheControl, Handle, NewBlock, Within
 
 
 def body(request: Request) -> object:
@@ -60,6 +60,39 @@ class Sent(unittest.TestCase):
         self.assertEqual(life.release("L").request.method, "DELETE")
         hint = life.hint("c", within, keys=["aa"]).request
         self.assertEqual((hint.target, body(hint)), ("/v1/caches/c/hints", {"keys": ["aa"], "reuse": within}))
+
+    def test_every_call_that_stores_or_releases_takes_cache_control(self) -> None:
+        control: CacheControl = {"type": "ephemeral", "ttl": "1h"}
+        put = keys.put("c", b"\xaa", b"x", cache_control=control).request
+        self.assertIn("cache_control=%7B%22type%22%3A+%22ephemeral%22%2C+%22ttl%22%3A+%221h%22%7D", put.target)
+        commit = life.commit("c", "L", [], cache_control=control).request
+        self.assertEqual(body(commit), {"lease": "L", "blocks": [], "cache_control": control})
+        release = life.release("L", cache_control=control).request
+        self.assertEqual(body(release), {"cache_control": control})
+        head = keys.write("c", ["aa"], [b"x"], cache_control=control).request.body or ()
+        self.assertEqual(json.loads(bytes(head[0])[4:]), {"keys": ["aa"], "cache_control": control})
+
+    def test_an_action_names_its_target(self) -> None:
+        request = actions.actions(
+            "c", [Action("pin", keys=[b"\xaa"], ttl_ms=5), Action("unpin", session="s", id="a1")]
+        ).request
+        self.assertEqual(request.target, "/v1/caches/c/actions")
+        self.assertEqual(
+            body(request),
+            {
+                "actions": [
+                    {"type": "pin", "ttl_ms": 5, "target": {"keys": ["aa"]}},
+                    {"type": "unpin", "id": "a1", "target": {"session": "s"}},
+                ]
+            },
+        )
+
+    def test_contains_sends_keys_of_one_length_as_bytes(self) -> None:
+        request = actions.contains("c", ["aa", "bb"], shared=True).request
+        self.assertEqual(request.target, "/v1/caches/c/contains?key_bytes=1&shared=true")
+        self.assertEqual(b"".join(bytes(piece) for piece in request.body or ()), b"\xaa\xbb")
+        mixed = actions.contains("c", ["aa", "bbcc"]).request
+        self.assertEqual(body(mixed), {"keys": ["aa", "bbcc"]})
 
     def test_a_release_can_move_blocks_to_another_lease(self) -> None:
         call = life.release("L", [Handle("disk", 1, 2)], to_lease="M")

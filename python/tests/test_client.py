@@ -8,7 +8,7 @@ import time
 import unittest
 from unittest import mock
 
-from cairn import AsyncClient, CacheConfig, Client, NewBlock, NoAnswer, Refused, TierConfig
+from cairn import Action, AsyncClient, CacheConfig, Client, NewBlock, NoAnswer, Refused, TierConfig
 from cairn.aio import MAX_CONNECTIONS
 from cairn.errors import (
     CacheExists,
@@ -17,6 +17,7 @@ from cairn.errors import (
     UnknownCache,
     UnknownKey,
     UnknownLease,
+    UnknownPin,
     WrongLength,
 )
 from cairn.keys import token_keys
@@ -58,6 +59,27 @@ class Verbs(ServerCase):
         self.assertEqual(self.client.hint(self.name, "never", keys=["aa", "cc"]), Hinted(1, 0, 1))
         with self.assertRaises(Refused):
             self.client.hint(self.name, "often", keys=["aa"])  # type: ignore[arg-type]
+
+    def test_a_pin_is_listed_until_it_ends(self) -> None:
+        self.make()
+        self.client.put(self.name, "aa", block(1))
+        pinned, missing = self.client.actions(
+            self.name, [Action("pin", keys=["aa"], id="x"), Action("pin", keys=["bb"])]
+        )
+        self.assertEqual((pinned.id, pinned.outcome, pinned.blocks), ("x", "accepted", 1))
+        self.assertEqual((missing.outcome, missing.missing, missing.pin), ("missing", 1, None))
+        assert pinned.pin is not None
+        self.assertEqual([pin.pin for pin in self.client.pins(self.name).pins], [pinned.pin])
+        self.assertEqual(self.client.unpin(pinned.pin), 1)
+        self.assertEqual(self.client.pins(self.name).pins, [])
+        with self.assertRaises(UnknownPin):
+            self.client.unpin(pinned.pin)
+
+    def test_contains_names_the_tier_of_each_key(self) -> None:
+        self.make()
+        self.client.put(self.name, "aa", block(1))
+        self.assertEqual(self.client.contains(self.name, ["aa", "bb"]), "p.")
+        self.assertEqual(self.client.contains(self.name, ["bbcc", "aa"]), ".p")
 
     def test_keys_of_different_lengths_match(self) -> None:
         self.make()
@@ -111,7 +133,7 @@ class Verbs(ServerCase):
     def test_caches_are_made_shown_and_dropped(self) -> None:
         self.make(disk=8)
         self.make(disk=8)
-        shown = self.client.cache(self.name)
+        shown = self.client.cache_info(self.name)
         assert shown.layout is not None
         self.assertEqual((shown.block_bytes, shown.layout.num_layers), (SHAPE.block_bytes, 2))
         counts = shown.tiers["pinned"].blocks
@@ -122,7 +144,7 @@ class Verbs(ServerCase):
         self.assertIn(self.name, [cache.name for cache in self.client.caches()])
         self.client.drop_cache(self.name, force=True)
         with self.assertRaises(UnknownCache) as raised:
-            self.client.cache(self.name)
+            self.client.cache_info(self.name)
         self.assertEqual((raised.exception.status, raised.exception.code), (404, "unknown_cache"))
 
     def test_a_snapshot_is_made_restored_and_dropped(self) -> None:
@@ -133,6 +155,10 @@ class Verbs(ServerCase):
         self.client.clear(self.name)
         self.assertEqual(self.client.restore_snapshot(self.name, "s", wait_ms=30_000).state, "done")
         self.assertEqual(self.client.get(self.name, key(1)), block(1))
+        self.client.put(self.name, key(2), block(2))
+        replaced = self.client.restore_snapshot(self.name, "s", replace=True, wait_ms=30_000)
+        self.assertEqual((replaced.state, replaced.blocks_done), ("done", 1))
+        self.assertEqual(self.client.match(self.name, [key(2)], lease_ms=0).matched, 0)
         self.client.drop_snapshot(self.name, "s")
 
     def test_a_group_of_one(self) -> None:
@@ -144,6 +170,8 @@ class Verbs(ServerCase):
         self.assertEqual((agreed.state, agreed.agreed_blocks), ("done", 1))
         reduced = self.client.all_reduce("alone", [3, -4], "max", wait_ms=30_000)
         self.assertEqual((reduced.state, reduced.values), ("done", [3, -4]))
+        average = self.client.all_reduce("alone", [0.5, 3], "avg", dtype="float32", wait_ms=30_000)
+        self.assertEqual(average.values, [0.5, 3.0])
         self.assertIn("alone", [group.name for group in self.client.groups()])
         self.client.leave_group("alone")
 

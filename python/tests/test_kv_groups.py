@@ -38,6 +38,7 @@ STATE = KvGroup("state", "state", Shape(2, 1, 1, 32, 2))
 # A block holds the tokens of two keys.
 PAIRS = KvGroup("pairs", "full", Shape(3, 2, 2 * BLOCK_TOKENS, 8, 2))
 LAST = KvGroup("last", "window", Shape(1, 1, 2 * BLOCK_TOKENS, 8, 2), window_tokens=2)
+GROUPS = [FULL, WINDOW, STATE]
 SIZE_BYTES = 1 << 20
 
 
@@ -260,7 +261,7 @@ class Groups(ServerCase):
 
     def test_a_cache_shows_its_groups(self) -> None:
         self.store_prompt()
-        shown = self.client.cache(self.name)
+        shown = self.client.cache_info(self.name)
         self.assertEqual((shown.layout, shown.block_tokens), (None, BLOCK_TOKENS))
         self.assertEqual(
             [(one.name, one.kind, one.window_tokens) for one in shown.kv_groups],
@@ -515,9 +516,51 @@ class Groups(ServerCase):
                 call()
             self.assertEqual((raised.exception.status, raised.exception.code), (422, "unknown_kv_group"))
 
-    def test_a_tier_view_of_several_groups_is_refused(self) -> None:
-        with self.assertRaisesRegex(CairnError, "KV groups"):
-            TierView(self.client, self.name)
+    def test_a_match_in_one_group_names_it(self) -> None:
+        self.store_prompt()
+        for wait_ms in (None, 1):  # packed and in JSON
+            found = self.client.match(self.name, self.prompt(), wait_ms=wait_ms, kv_group="full")
+            self.assertEqual(numbers(*found.blocks), [("full", n) for n in range(1, found.matched + 1)])
+            self.assertGreater(found.matched, 0)
+
+    def test_blocks_of_each_group_are_read_in_place(self) -> None:
+        self.store_prompt()
+        view = TierView(self.client, self.name)
+        for group, first in ((FULL, 1), (WINDOW, 5), (STATE, 6)):
+            self.assertEqual(view.shape_of(group.name).block_bytes, group.layout.block_bytes)
+            with view.read([key(n) for n in range(first, 9)], kv_group=group.name) as held:
+                self.assertEqual(
+                    [bytes(row) for row in held.rows()], [data(n, group) for n in range(first, 7)], group.name
+                )
+
+    def test_blocks_of_each_group_are_written_in_place(self) -> None:
+        view = TierView(self.client, self.name)
+        for group in GROUPS:
+            with view.write(2, kv_group=group.name) as slots:
+                for number, slot in enumerate(slots, start=1):
+                    slot.copy_from(data(number, group))
+                slots.commit([key(1), key(2)])
+        matched = self.client.match(self.name, [key(1), key(2)])
+        self.assertEqual(matched.matched, 2)
+        for group in GROUPS:
+            read = self.client.read(self.name, [key(1), key(2)], kv_group=group.name)
+            self.assertEqual(bytes(read.data), data(1, group) + data(2, group))
+
+    def test_a_block_of_many_slots_is_one_array(self) -> None:
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("numpy is not installed")
+        self.store_prompt()
+        view = TierView(self.client, self.name)
+        with view.read([key(6)], kv_group="state") as held:
+            self.assertEqual(held[0].numpy(numpy.uint16).tobytes(), data(6, STATE))
+
+    def test_a_tier_view_asks_for_the_group(self) -> None:
+        view = TierView(self.client, self.name)
+        for call in (lambda: view.read([key(1)]), lambda: view.write(1), lambda: view.shape):
+            with self.assertRaisesRegex(CairnError, "full, swa, state"):
+                call()
 
     def test_the_tool_shows_groups(self) -> None:
         self.store_prompt()

@@ -6,6 +6,7 @@ import threading
 import unittest
 from collections.abc import Sequence
 
+from cairn.engine.costs import Advice, Offer
 from cairn.engine.lookup import Found, Lookups
 from server import PATIENCE_S
 
@@ -18,11 +19,19 @@ class FakeFinder:
         self.asked: list[tuple[list[bytes], int]] = []
         self.released: list[Found] = []
         self.holds = True
+        self.awaited: Advice | None = None
+        self.waited: list[Advice] = []
 
     def find(self, keys: Sequence[bytes], wanted_from: int, session: str | None = None) -> Found:
         self.asked.append((list(keys), wanted_from))
         self.gate.wait(PATIENCE_S)
-        found = Found(2)
+        found = Found(2, awaited=self.awaited)
+        found.leases = ["held"]  # type: ignore[list-item]
+        return found
+
+    def find_awaited(self, keys: Sequence[bytes], wanted_from: int, session: str | None, awaited: Advice) -> Found:
+        self.waited.append(awaited)
+        found = Found(len(keys))
         found.leases = ["held"]  # type: ignore[list-item]
         return found
 
@@ -93,6 +102,16 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.end()
         self.assertEqual(len(released_by), 1)
         self.assertIn("cairn-lookup", released_by[0])
+
+    def test_blocks_of_the_shared_tier_are_awaited_on_other_threads(self) -> None:
+        self.finder.awaited = Advice(Offer(3, {"shared": 1}), 0.5)
+        self.finder.gate.set()
+        while (reach := self.lookups.poll("a", [b"1", b"2", b"3"], 0)) is None:
+            pass
+        self.assertEqual(reach.matched, 3)
+        self.assertEqual(self.finder.waited, [self.finder.awaited])
+        self.end()
+        self.assertEqual([found.blocks for found in self.finder.released], [2, 3])
 
     def test_a_lost_lease_starts_a_new_look_up(self) -> None:
         self.finder.gate.set()

@@ -13,8 +13,9 @@ from cairn.engine.access import Access
 from cairn.engine.mover import MAX_PENDING_SAVES, Copies, Mover
 from cairn.engine.plan import Load, Save
 from cairn.engine.report import Report
-from cairn.engine.store import Store
-from cairn.errors import NoAnswer, NoCapacity, Refused, UnknownCache
+from cairn.engine.store import HttpStore, MappedStore, Store, TooSlow
+from cairn.errors import NoAnswer, NoCapacity, Refused, TimedOut, UnknownCache
+from cairn.model import BlocksRead
 from fake_pool import FakePool
 from fake_store import FakeStore
 from server import PATIENCE_S
@@ -93,6 +94,35 @@ class Movers(unittest.TestCase):
         self.mover._load(Load("r", [b"a"], [10]), None, deadline=0.0)
         self.assertEqual(self.mover.take_done()[0][1], {10})
         self.assertEqual(self.pool.blocks[10][0], 10)
+
+    def test_a_load_is_given_up_at_its_limit(self) -> None:
+        self.save(Save([b"a"], [3], None))
+        self.store.fails = TooSlow("not in time")
+        self.assertEqual(self.load(Load("r", [b"a"], [10], limit_s=1e-6)), {10})
+        self.assertEqual(self.report.take()["given_up_blocks"], 1)
+        # The server is well: it is asked for the next load.
+        self.store.fails = None
+        self.mover = self.make(lambda: self.store)
+        self.assertEqual(self.load(Load("r", [b"a"], [10], limit_s=PATIENCE_S)), set())
+        self.assertNotIn("given_up_blocks", self.report.take())
+        self.assertLessEqual(self.store.limits[-1], PATIENCE_S)
+
+    def test_the_blocks_that_came_before_the_limit_are_used(self) -> None:
+        client = mock.Mock(timeout=5.0)
+        client.read.side_effect = TimedOut("not in time")
+        with self.assertRaises(TooSlow):
+            HttpStore(client, "c", 8).read([b"a"], limit_s=0.0)
+        with self.assertRaises(TimedOut):  # the client's own timeout: the server may be gone
+            HttpStore(client, "c", 8).read([b"a"], limit_s=PATIENCE_S)
+        client.read.side_effect = [BlocksRead(1, memoryview(bytes(8))), TimedOut("not in time")]
+        with mock.patch("cairn.engine.store.READ_BYTES", 8):
+            self.assertEqual(len(HttpStore(client, "c", 8).read([b"a", b"b"], limit_s=1.0).rows), 1)
+        client.read.side_effect = TimedOut("not in time")
+        view = mock.Mock()
+        view.read.return_value.rows.return_value = [memoryview(bytes(8))]
+        read = MappedStore(HttpStore(client, "c", 8), view, 5000).read([b"a", b"b"], limit_s=1e-3)
+        self.assertEqual(len(read.rows), 1)
+        self.assertEqual(view.read.call_args.kwargs["wait_ms"], 1)
 
     def test_waiting_for_loads_returns_as_soon_as_one_ends(self) -> None:
         self.save(Save([b"a"], [3], None))

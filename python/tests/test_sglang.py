@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import enum
 import hashlib
+import itertools
+import random
 import unittest
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from cairn import CacheConfig, Shape, TierConfig
 from cairn.engine.options import Unsupported
 from server import ServerCase
 from stand_ins import has_the_recorded_interface, stand_in
@@ -21,6 +24,8 @@ HALF = 2048  # keys and values are in separate pieces
 class Pools(str, enum.Enum):
     KV = "kv"
     MAMBA = "mamba"
+    SWA = "swa"
+    INDEXER = "indexer"
 
     def __str__(self) -> str:
         return self.value
@@ -72,6 +77,15 @@ class Pool:
         return Tensor(bytes(2 * HALF))
 
 
+class States(Pool):
+    """Each page is a state, which takes one index."""
+
+    page_size = 1
+
+    def get_page_buffer_meta(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+        return super().get_page_buffer_meta([page * PAGE_TOKENS + token for page in indices for token in range(4)])
+
+
 class Tensor:
     def __init__(self, data: bytes) -> None:
         self.data = bytearray(data)
@@ -92,8 +106,8 @@ class Tensor:
         return ctypes.addressof((ctypes.c_char * len(self.data)).from_buffer(self.data))
 
 
-def hashes(count: int) -> list[str]:
-    return [hashlib.sha256(bytes([number])).hexdigest() for number in range(count)]
+def hashes(count: int, prompt: str = "") -> list[str]:
+    return [hashlib.sha256(bytes([number]) + prompt.encode()).hexdigest() for number in range(count)]
 
 
 def indices(*pages: int) -> list[int]:
@@ -120,7 +134,16 @@ class Storages(ServerCase):
 
         cls.kind = cairn.sglang.CairnStorage
 
-    def storage(self, pool: Pool | None = None, **more: Any) -> Any:
+    def storage(self, pool: Pool | None = None, *others: tuple[Pools, Pool], **more: Any) -> Any:
+        """others: the pools that SGLang registers together with that of keys and values."""
+        storage = self.unopened(**more)
+        storage.register_mem_pool_host(pool or Pool())
+        for name, other in others:
+            storage.register_mem_host_pool_v2(other, name)
+        storage.on_host_pools_registered()
+        return storage
+
+    def unopened(self, **more: Any) -> Any:
         in_place = more.pop("in_place", True)
         extra = {"cairn.url": self.server.unix, "cairn.pinned_bytes": 64 * 2 * HALF, "interface_v1": int(in_place)}
         config = {
@@ -139,8 +162,6 @@ class Storages(ServerCase):
         config.update({name: more.pop(name) for name in list(more) if name in config})
         storage = self.kind(SimpleNamespace(**config, extra_config={**extra, **more}), {})
         self.addCleanup(storage.close)
-        storage.register_mem_pool_host(pool or Pool())
-        storage.on_host_pools_registered()
         return storage
 
     def test_it_has_the_recorded_interface_of_sglang(self) -> None:
@@ -206,6 +227,141 @@ class Storages(ServerCase):
         back = SimpleNamespace(name=Pools.MAMBA, keys=keys[10:], host_indices=indices(4, 5))
         self.assertEqual(storage.batch_get_v2([back]), {Pools.MAMBA: [True, False]})
 
+    def put(self, storage: Any, name: Pools, keys: Sequence[str], prefix: Sequence[str] = ()) -> None:
+        """Stores the pool's first pages under these keys, which follow `prefix`."""
+        places = indices(*range(len(keys))) if name is not Pools.MAMBA else list(range(len(keys)))
+        transfer = SimpleNamespace(name=name, keys=keys, host_indices=places)
+        extra = SimpleNamespace(prefix_keys=list(prefix), extra_info=None)
+        self.assertEqual(storage.batch_set_v2([transfer], extra), {name: [True] * len(keys)})
+
+    def groups(self) -> dict[str, dict[str, int]]:
+        """By name of each cache with KV groups: how many blocks of each group it has."""
+        caches = [self.client.cache_info(one.name) for one in self.client.caches() if one.kv_groups]
+        return {
+            one.name: {name: use.blocks for name, use in one.tiers["pinned"].kv_groups.items()} for one in caches
+        }
+
+    def test_pools_that_a_prefix_needs_together_share_a_cache(self) -> None:
+        window, states = Pool(), States()
+        before = {one.name for one in self.client.caches()}
+        storage = self.storage(Pool(), (Pools.MAMBA, states), (Pools.SWA, window))
+        (cache,) = [one for one in self.client.caches() if one.name not in before]
+        self.assertEqual(
+            [(group.name, group.kind, group.layout.block_bytes) for group in cache.kv_groups],
+            [("kv", "full", 2 * HALF), ("swa", "window", 2 * HALF), ("mamba", "state", 2 * HALF)],
+        )
+        keys = hashes(8)
+        window.fill(1, 70)
+        states.fill(0, 30)
+        self.put(storage, Pools.SWA, keys[4:6], keys[:4])
+        self.put(storage, Pools.MAMBA, keys[5:6], keys[:5])
+        storage.batch_set_v1(keys, indices(*range(8)))
+        self.assertEqual(self.groups()[cache.name], {"kv": 8, "swa": 2, "mamba": 1})
+        asked = [
+            SimpleNamespace(name=Pools.SWA, keys=keys[-2:], hit_policy=Policy.TRAILING_PAGES),
+            SimpleNamespace(name=Pools.MAMBA, keys=keys[-1:], hit_policy=Policy.TRAILING_PAGES),
+        ]
+        found = storage.batch_exists_v2(keys, asked)
+        self.assertEqual((found.pages, found.usable), (6, [6]))
+        self.assertEqual(found.hits, {Pools.KV: 8, Pools.SWA: 6, Pools.MAMBA: 6})
+        back = [
+            SimpleNamespace(name=Pools.SWA, keys=keys[4:6], host_indices=indices(8, 9)),
+            SimpleNamespace(name=Pools.MAMBA, keys=keys[5:7], host_indices=[7, 8]),
+        ]
+        self.assertEqual(storage.batch_get_v2(back), {Pools.SWA: [True, True], Pools.MAMBA: [True, False]})
+        self.assertEqual((window.content(9), states.content(7)), ((70, 170), (30, 130)))
+        self.assertTrue(storage.clear())
+        self.assertEqual(self.groups()[cache.name], {"kv": 0, "swa": 0, "mamba": 0})
+
+    def test_prefixes_end_where_all_windows_and_states_are_stored(self) -> None:
+        values = random.Random(1)
+        storage = self.storage(Pool(), (Pools.MAMBA, States()), (Pools.SWA, Pool()))
+        for window in (1, 2, 5):
+            for number in range(12):
+                count = values.randrange(1, 15)
+                keys = hashes(count, f"{window}-{number}")
+                shares = {Pools.SWA: 0.8, Pools.MAMBA: 0.6}
+                there = {pool: [values.random() < share for _ in keys] for pool, share in shares.items()}
+                for pool, has in there.items():
+                    self.put(storage, pool, list(itertools.compress(keys, has)))
+                storage.batch_set_v1(keys, indices(*range(count)))
+                right = [
+                    end
+                    for end in range(1, count + 1)
+                    if there[Pools.MAMBA][end - 1] and all(there[Pools.SWA][max(end - window, 0) : end])
+                ]
+                asked = [
+                    SimpleNamespace(name=Pools.SWA, keys=["?"] * window, hit_policy=Policy.TRAILING_PAGES),
+                    SimpleNamespace(name=Pools.MAMBA, keys=["?"], hit_policy=Policy.TRAILING_PAGES),
+                ]
+                found = storage.batch_exists_v2(keys, asked)
+                self.assertEqual(found.pages, max(right, default=0))
+                self.assertEqual(found.usable, right[-len(found.usable) :] if right else [])
+                # A question about fewer pools does not depend on the others.
+                right = [end for end in range(1, count + 1) if there[Pools.MAMBA][end - 1]]
+                self.assertEqual(storage.batch_exists_v2(keys, asked[1:]).usable, right)
+                self.assertEqual(storage.batch_exists(keys), count)
+                self.assertTrue(storage.clear())
+
+    def test_memory_goes_to_the_pool_that_needs_it(self) -> None:
+        # Divided evenly, there would be room for 6 pages and 6 states.
+        storage = self.storage(Pool(), (Pools.MAMBA, States()), **{"cairn.pinned_bytes": 12 * 2 * HALF})
+        asked = SimpleNamespace(name=Pools.MAMBA, keys=["?"], hit_policy=Policy.TRAILING_PAGES)
+        for prompt in ("one", "two", "three"):
+            keys = hashes(10, prompt)
+            # In SGLang's order.
+            self.put(storage, Pools.MAMBA, keys[9:], keys[:9])
+            self.assertTrue(all(storage.batch_set_v1(keys, indices(*range(10)))))
+            self.assertEqual(storage.batch_exists_v2(keys, [asked]).pages, 10)
+
+    def test_a_state_is_stored_with_its_pages_or_not_at_all(self) -> None:
+        storage = self.storage(Pool(), (Pools.MAMBA, States()))
+        asked = SimpleNamespace(name=Pools.MAMBA, keys=["?"], hit_policy=Policy.TRAILING_PAGES)
+        keys = hashes(6)
+        self.put(storage, Pools.MAMBA, keys[5:], keys[:5])
+        # SGLang stores long prompts in several parts.
+        for part, found in ((keys[:3], 0), (keys[3:], 6)):
+            storage.batch_set_v1(part, indices(*range(3)), SimpleNamespace(prefix_keys=None, extra_info=None))
+            self.assertEqual(storage.batch_exists_v2(keys, [asked]).pages, found)
+        other = hashes(3, "other")
+        self.put(storage, Pools.MAMBA, other[2:], other[:2])
+        with self.assertLogs("sglang.cairn", "WARNING"):
+            self.assertEqual(storage.batch_set_v1(other, indices(0)), [False] * 3)
+        storage.batch_set_v1(other, indices(*range(3)))
+        self.assertEqual(storage.batch_exists_v2(other, [asked]).pages, 0)
+        with self.assertLogs("sglang.cairn", "WARNING"):
+            for number in range(9):
+                self.put(storage, Pools.MAMBA, hashes(1, f"{number}"))
+
+    def test_states_of_ranks_that_share_a_latent_have_caches_of_their_own(self) -> None:
+        latent: dict[str, Any] = {"is_mla_model": True, "tp_size": 2}
+        pools = [(Pools.INDEXER, Pool()), (Pools.MAMBA, States())]
+        ranks = [self.storage(Pool(), *pools, tp_rank=rank, **latent) for rank in range(2)]
+        keys = hashes(4)
+        self.put(ranks[0], Pools.INDEXER, keys)
+        ranks[0].batch_set_v1(keys, indices(*range(4)))
+        self.put(ranks[1], Pools.MAMBA, keys[1:2], keys[:1])
+        asked = [
+            SimpleNamespace(name=Pools.INDEXER, keys=None, hit_policy=Policy.ALL_PAGES),
+            SimpleNamespace(name=Pools.MAMBA, keys=["?"], hit_policy=Policy.TRAILING_PAGES),
+        ]
+        self.assertEqual([rank.batch_exists_v2(keys, asked).usable for rank in ranks], [[], [2]])
+        self.assertEqual(ranks[1].batch_exists_v2(keys, asked[:1]).pages, 4)
+
+    def test_a_pool_whose_pages_cannot_be_stored_is_refused_by_name(self) -> None:
+        class Bare(States):
+            def get_page_buffer_meta(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+                raise NotImplementedError("it has side states")
+
+        with self.assertRaisesRegex(Unsupported, "pool mamba.*it has side states"):
+            self.storage(Pool(), (Pools.MAMBA, Bare()))
+
+    def test_a_named_cache_must_have_the_same_groups(self) -> None:
+        name = "named.tp0of1.pp0of1"
+        self.client.make_cache(name, CacheConfig(Shape(1, 1, 1, 2 * HALF, 1), {"pinned": TierConfig(4)}))
+        with self.assertRaisesRegex(Unsupported, "KV groups"):
+            self.storage(Pool(), (Pools.MAMBA, States()), **{"cairn.cache": "named"})
+
     def test_mismatched_indices_and_keys_move_nothing(self) -> None:
         storage = self.storage()
         with self.assertLogs("sglang.cairn", "WARNING"):
@@ -221,10 +377,9 @@ class Storages(ServerCase):
             self.assertFalse(storage.clear())
 
     def test_a_pool_that_fails_is_a_miss(self) -> None:
-        storage = self.storage()
-        broken = SimpleNamespace(page_size=PAGE_TOKENS)  # it has no method that returns its pages' memory
-        storage._pools["kv"] = broken
-        storage._blocks_of.clear()
+        storage = self.unopened()
+        # It has no method that returns its pages' memory.
+        storage.register_mem_pool_host(SimpleNamespace(page_size=PAGE_TOKENS))
         # A pool that was not registered.
         state = SimpleNamespace(
             name=Pools.MAMBA, keys=hashes(1), host_indices=indices(0), hit_policy=Policy.ALL_PAGES

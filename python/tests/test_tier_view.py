@@ -21,6 +21,7 @@ from cairn.errors import (
     WrongArgument,
 )
 from cairn.leases import KeptLease, LeaseKeeper
+from cairn.model import CacheChange
 from server import PATIENCE_S, SHAPE, ServerCase, block, key
 
 
@@ -59,7 +60,7 @@ class Mapped(ServerCase):
                     committed = slots.commit([key(0), key(1)])
                 self.assertEqual([one.status for one in committed], ["committed", "committed"])
                 self.assertEqual(bytes(self.client.read(self.name, [key(0), key(1)]).data), block(0) + block(1))
-                self.assertEqual(self.client.cache(self.name).leases, 0)
+                self.assertEqual(self.client.cache_info(self.name).leases, 0)
 
     def test_padded_blocks_are_found(self) -> None:
         self.make(shape=Shape(3, 1, 4, 6, 2, alignment=4096))
@@ -69,6 +70,17 @@ class Mapped(ServerCase):
             pieces = [bytes(piece) for piece in held[0].pieces()]
         self.assertEqual(b"".join(pieces), block(1, small))
         self.assertEqual(len(pieces), 3)
+
+    def test_a_tier_that_grows_is_mapped_again(self) -> None:
+        self.make(blocks=4, shape=Shape(2, 2, 4, 8, 2, alignment=4096))
+        view = self.view()
+        self.client.change_cache(self.name, CacheChange(num_blocks={"pinned": 9}))
+        with view.write(9) as slots:
+            for number, slot in enumerate(slots):
+                slot.copy_from(block(number))
+            slots.commit([key(number) for number in range(9)])
+        self.assertEqual(bytes(self.client.read(self.name, [key(8)]).data), block(8))
+        self.assertEqual(self.copies(view, *range(9)), [block(number) for number in range(9)])
 
     def test_a_commit_ends_its_lease_in_one_request(self) -> None:
         self.make()
@@ -239,6 +251,9 @@ class Mapped(ServerCase):
         self.make()
         with Client(self.server.http, timeout=PATIENCE_S) as client, tempfile.NamedTemporaryFile() as other:
             memory, files = client.export(self.name, "pinned")
+            self.assertEqual((memory.layout, memory.generation, memory.device_uuid), ("fully_contiguous", 1, None))
+            assert memory.shape is not None
+            self.assertEqual(memory.shape.block_bytes, client.cache_info(self.name).block_bytes)
             self.assertEqual(files, [])
             inode, shorter = os.fstat(other.fileno()).st_ino, memory.size_bytes - 1
             for path, number, size in (

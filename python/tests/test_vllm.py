@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -18,11 +18,13 @@ from cairn.engine.groups import Group
 from cairn.engine.keys import Identity, Rank, all_ranks
 from cairn.engine.options import Options, Unsupported
 from cairn.engine.report import Report
+from cairn.engine.store import Part
+from cairn.errors import CairnError
 from cairn.model import KvGroup, Shape, Tier
 from cairn.vllm.scheduler import SchedulerSide, extra_of_block, extra_of_request, may_be_shared
 from cairn.vllm.setup import BlockShape, LayerGroup, Setup
 from cairn.vllm.worker import WorkerSide
-from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, FakeEngine, Request, content
+from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, HEADS, FakeEngine, Request, content
 from server import PATIENCE_S, Server, ServerCase
 
 PROMPT = [number * 7 % 1000 for number in range(90)]
@@ -48,10 +50,15 @@ class EngineCase(ServerCase):
         self, ranks: int = 1, pinned: int = 64, disk: int = 0, cache: str | None = None, **more: Any
     ) -> Setup:
         """Sizes are in blocks of one rank."""
-        sizes = {"pinned_bytes": pinned * ranks * BLOCK_BYTES, "disk_bytes": disk * ranks * BLOCK_BYTES}
-        url = more.pop("url", self.server.unix)
+        sizes: dict[str, Any] = {
+            "pinned_bytes": pinned * ranks * BLOCK_BYTES,
+            "disk_bytes": disk * ranks * BLOCK_BYTES,
+        }
+        url, load = more.pop("url", self.server.unix), more.pop("load", "always")
         return Setup(
-            options=Options(url, more.pop("token", None), cache=cache, ca=more.pop("ca", None), **sizes),
+            options=Options(
+                url, more.pop("token", None), cache=cache, ca=more.pop("ca", None), load=load, **sizes
+            ),
             identity=Identity("m", {"test": self.id()}),
             layer_groups=[LayerGroup(0, Group("full0", "full", BLOCK_TOKENS), "full_attention", [])],
             left_out=[],
@@ -92,6 +99,48 @@ class Engines(EngineCase):
         counts = self.report.take()
         self.assertEqual((counts["loaded_blocks"], counts["hit_blocks"]), (22, 22))
         self.assertEqual(counts.get("saved_blocks", 0), 0)
+
+    def test_engines_with_other_numbers_of_ranks_load_it(self) -> None:
+        self.share_heads(self.server.unix, (2, 1, 4, 2))
+
+    def test_engines_with_other_numbers_of_ranks_load_it_over_http(self) -> None:
+        with mock.patch("cairn.engine.store.TierView", side_effect=CairnError("another host")):
+            self.share_heads(self.server.http, (1, 2, 4))
+
+    def share_heads(self, url: str, ranks: Sequence[int]) -> None:
+        """Each engine loads what the one before it stored, and stores a longer prompt."""
+        prompt = list(PROMPT)
+        stored = 0
+        for count in ranks:
+            setup = dataclasses.replace(self.setup_of(url=url), heads=HEADS, head_ranks=count)
+            self.report = Report(self.log)
+            workers = [
+                WorkerSide(setup, setup.rank(rank, 0), saves=True, report=self.report, part=setup.part(rank))
+                for rank in range(count)
+            ]
+            engine = FakeEngine(SchedulerSide(setup, self.report), workers, share_heads=count > 1)
+            request = Request("one", list(prompt))
+            engine.run(request)
+            engine.close()
+            self.assertEqual(request.loaded_tokens, stored * BLOCK_TOKENS)
+            counts = self.report.take()
+            self.assertEqual(counts.get("load_failed_blocks", 0), 0)
+            self.assertEqual(counts.get("saves_skipped_blocks", 0), 0)
+            all_blocks = (len(prompt) + 4) // BLOCK_TOKENS
+            self.assertEqual(counts["saved_blocks"], count * (all_blocks - stored))
+            # Stored once, and nothing waits for other parts.
+            cache = self.client.cache_info(setup.cache_name(Rank()))
+            blocks = cache.tiers["pinned"].blocks
+            assert blocks is not None
+            self.assertEqual((blocks.evictable, blocks.allocated, cache.leases), (all_blocks, 0, 0))
+            # The next prompt goes on after this answer.
+            prompt = [*request.all_token_ids, *range(600, 622)]
+            stored = all_blocks
+
+    def test_layers_in_another_order_are_refused(self) -> None:
+        setup = dataclasses.replace(self.setup_of(), heads=2 * HEADS)
+        with self.assertRaisesRegex(Unsupported, "ordered by KV heads"):
+            self.engine(setup)
 
     def test_a_longer_prompt_saves_only_what_is_new(self) -> None:
         setup = self.setup_of()
@@ -256,7 +305,7 @@ class Engines(EngineCase):
             engine.run()
         self.assertEqual(len(engine._free), free)
         engine.close()
-        self.assertEqual(self.client.cache(setup.cache_name(setup.ranks[0])).leases, 0)
+        self.assertEqual(self.client.cache_info(setup.cache_name(setup.ranks[0])).leases, 0)
 
     def test_other_requests_continue_during_a_load(self) -> None:
         setup = self.setup_of()
@@ -466,6 +515,7 @@ def configuration(**more: Any) -> tuple[Any, Any]:
         quantization=None,
         use_mla=more.pop("mla", False),
         hf_config=SimpleNamespace(to_dict=lambda: {"hidden_size": 64, "_name_or_path": "/somewhere"}),
+        get_total_num_kv_heads=lambda total=more.pop("total_heads", 8): total,
     )
     parallel = SimpleNamespace(
         tensor_parallel_size=more.pop("tensor", 1),
@@ -591,6 +641,44 @@ class Setups(unittest.TestCase):
         self.assertEqual(setup.rank(3, 1), Rank(1, 2, 1, 2))
         self.assertEqual(setup.rank(2, 1), setup.rank(3, 1))
 
+    def test_ranks_with_the_same_head_store_it_once_though_vllm_does_not_say_so(self) -> None:
+        def setup_of(tensor: int) -> Setup:
+            spec = FullAttentionSpec(block_size=16, dtype="torch.bfloat16", num_kv_heads=max(2 // tensor, 1))
+            return Setup.of(*configuration(specs=[spec], tensor=tensor, total_heads=2))
+
+        two, four = setup_of(2), setup_of(4)
+        self.assertEqual(two.cache_name(Rank()), four.cache_name(Rank()))
+        self.assertEqual([four.part(tensor) for tensor in range(4)], [Part(half, 2) for half in (0, 0, 1, 1)])
+        self.assertEqual((two.replicas, four.replicas), (1, 2))
+
+    def test_the_tensor_ranks_of_a_model_with_heads_share_a_cache(self) -> None:
+        def setup_of(tensor: int, replicas: int = 1, **more: Any) -> Setup:
+            spec = FullAttentionSpec(block_size=16, dtype="torch.bfloat16", num_kv_heads=8 * replicas // tensor)
+            return Setup.of(*configuration(specs=[spec], tensor=tensor, replicas=replicas, **more))
+
+        one, two, many = setup_of(1), setup_of(2), setup_of(16, replicas=2)
+        self.assertEqual({setup.cache_name(setup.rank(0, 0)) for setup in (one, two, many)}, {one.cache_name(Rank())})
+        self.assertEqual({setup.identity.root for setup in (one, two, many)}, {one.identity.root})
+        self.assertTrue(one.cache_name(Rank()).endswith(".kv8.pp0of1"))
+        for setup, parts in ((one, 1), (two, 2), (many, 8)):
+            config = setup.cache_config(num_layers=3, layer_values=8 // parts * 16 * 64, dtype_bytes=2)
+            assert config is not None
+            self.assertEqual(config.layout, Shape(3, 8, 16, 64, 2, shards=8))
+        self.assertEqual(one.part(0), None)
+        self.assertEqual([two.part(tensor) for tensor in range(2)], [Part(0, 2), Part(1, 2)])
+        # The second of two workers with the same heads.
+        self.assertEqual(many.part(5), Part(2, 8))
+        self.assertEqual(len(setup_of(2, pipeline=2).ranks), 2)
+        self.assertEqual(setup_of(2, pipeline=2).rank(1, 1), Rank(0, 1, 1, 2))
+
+    def test_a_latent_is_found_whatever_the_number_of_ranks(self) -> None:
+        spec = MLAAttentionSpec(block_size=16, dtype="torch.bfloat16", num_kv_heads=1)
+        one, two = (
+            Setup.of(*configuration(specs=[spec], mla=True, tensor=ranks, replicas=ranks)) for ranks in (1, 2)
+        )
+        self.assertEqual(one.cache_name(Rank()), two.cache_name(two.rank(1, 0)))
+        self.assertIsNone(two.part(1))
+
     def test_the_role_decides_what_is_loaded_and_saved(self) -> None:
         for role, loads, saves in (
             ("kv_both", True, True),
@@ -620,7 +708,15 @@ class Setups(unittest.TestCase):
         assert config is not None and config.layout is not None
         self.assertEqual(config.layout.block_bytes, 2 * 1601 * 2)
 
+    def test_a_shared_tier_is_an_option(self) -> None:
+        for given, expected in ((True, {"placement": "values"}), ("true", {"placement": "values"}), (False, None)):
+            config = Setup.of(*configuration(extra={"cairn.shared": given})).cache_config(2, 1600, 2)
+            assert config is not None
+            self.assertEqual(config.shared, expected)
+
     def test_wrong_options_are_refused(self) -> None:
+        with self.assertRaisesRegex(Unsupported, r"cairn\.shared must be true or false"):
+            Options.of({"cairn.shared": 2})
         with self.assertRaisesRegex(Unsupported, r"cairn\.pinned_byte;"):
             Options.of({"cairn.pinned_byte": 1})
         with self.assertRaisesRegex(Unsupported, "bytes"):

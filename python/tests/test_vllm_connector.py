@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
+import time
 import unittest
 from types import SimpleNamespace
 from typing import Any
 
+from cairn.engine.actions import OUTCOMES
 from cairn.engine.plan import Step
+from server import PATIENCE_S
 from stand_ins import RECORDED, has_the_recorded_interface, stand_in
 from test_vllm import configuration
 
@@ -41,6 +44,20 @@ class TransferResults(SimpleNamespace):
 class Stats:
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
+
+
+def a_request(**more: object) -> SimpleNamespace:
+    """vLLM's request, as far as the connector looks at it."""
+    plain: dict[str, object] = {
+        "request_id": "r",
+        "all_token_ids": list(range(40)),
+        "prompt_embeds": None,
+        "lora_request": None,
+        "cache_salt": None,
+        "kv_transfer_params": None,
+        "mm_features": [],
+    }
+    return SimpleNamespace(**{**plain, **more})
 
 
 class Connector(unittest.TestCase):
@@ -89,6 +106,7 @@ class Connector(unittest.TestCase):
         # None of these arguments has the members that the method needs.
         with self.assertLogs("vllm.cairn", "ERROR"):
             self.assertEqual(scheduler.get_num_new_matched_tokens(object(), 0), (0, False))
+            scheduler.on_new_request(object())
             scheduler.update_state_after_alloc(object(), object(), 0)
             self.assertEqual(scheduler.build_connector_meta(object()).step, Step())
             scheduler.update_connector_output(object())
@@ -106,16 +124,7 @@ class Connector(unittest.TestCase):
 
     def test_a_missing_server_is_a_miss(self) -> None:
         scheduler = self.connector(Role.SCHEDULER)
-        request = SimpleNamespace(
-            request_id="r",
-            all_token_ids=list(range(40)),
-            prompt_embeds=None,
-            lora_request=None,
-            cache_salt=None,
-            kv_transfer_params=None,
-            mm_features=[],
-            skip_reading_prefix_cache=False,
-        )
+        request = a_request(skip_reading_prefix_cache=False)
         with self.assertLogs("vllm.cairn", "WARNING"):
             while (found := scheduler.get_num_new_matched_tokens(request, 0))[0] is None:
                 pass
@@ -123,6 +132,26 @@ class Connector(unittest.TestCase):
         stats = scheduler.get_kv_connector_stats()
         self.assertEqual((stats.data["lookup_failures"], stats.data["hit_blocks"]), (1, 0))
         self.assertIsNone(scheduler.get_kv_connector_stats())
+
+    def test_actions_of_a_request_go_to_the_server(self) -> None:
+        scheduler = self.connector(Role.SCHEDULER)
+        request = a_request(
+            kv_transfer_params={"actions": [{"type": "unpin", "target": {"session": "s"}}]},
+            kv_hints=SimpleNamespace(protocol_version="1", message_id="m", actions=[]),
+        )
+        with self.assertLogs("vllm.cairn", "WARNING") as logs:
+            scheduler.on_new_request(request)
+            deadline = time.monotonic() + PATIENCE_S
+            while (stats := scheduler.get_kv_connector_stats()) is None:
+                self.assertLess(time.monotonic(), deadline)
+        # There is no server.
+        self.assertEqual(stats.data, {"actions_failed": 1})
+        self.assertIn("actions of requests", logs.output[0])
+
+    def test_each_outcome_of_an_action_has_a_metric(self) -> None:
+        from cairn.vllm.stats import COUNTERS
+
+        self.assertLessEqual({f"actions_{outcome}" for outcome in (*OUTCOMES, "failed")}, set(COUNTERS))
 
     def test_without_kv_events_none_are_published(self) -> None:
         self.assertEqual(self.connector(Role.SCHEDULER).take_events(), [])

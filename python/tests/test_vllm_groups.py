@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import logging
 import time
@@ -12,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from cairn import Client
+from cairn.engine.costs import When
 from cairn.engine.groups import Group, Groups
 from cairn.engine.keys import Identity, Rank, all_ranks
 from cairn.engine.lookup import GroupFinder
@@ -205,10 +207,12 @@ class HybridCase(ServerCase):
         self.log.setLevel(logging.CRITICAL)
         self.report = Report(self.log)
 
-    def setup_of(self, *groups: Group, ranks: int = 1, pinned: int = 1 << 20, disk: int = 0) -> Setup:
+    def setup_of(
+        self, *groups: Group, ranks: int = 1, pinned: int = 1 << 20, disk: int = 0, load: When = "always"
+    ) -> Setup:
         numbered = [LayerGroup(number, group, group.kind, []) for number, group in enumerate(groups)]
         return Setup(
-            options=Options(self.server.unix, None, pinned * ranks, disk * ranks, None),
+            options=Options(self.server.unix, None, pinned * ranks, disk * ranks, None, load=load),
             identity=Identity("m", {"test": self.id()}),
             layer_groups=numbered,
             left_out=[],
@@ -321,18 +325,27 @@ class Engines(HybridCase):
     def test_a_request_some_of_whose_blocks_do_not_arrive_is_computed(self) -> None:
         setup = self.setup_of(FULL, WINDOW, STATE)
         self.run_in_new_engine(setup, request("first"))
-        read = Client.read
+        read, match = Client.read, Client.match  # over HTTP, and in mapped memory
         for lost in ("full0", "window1", "state2"):
 
             def some(
-                client: Client, cache: str, keys: Any, *, kv_group: str | None = None, lost: str = lost
+                client: Client,
+                cache: str,
+                keys: Any,
+                kv_group: str | None = None,
+                call: Any = read,
+                lost: str = lost,
+                **more: Any,
             ) -> Any:
-                return read(client, cache, keys[:-1] if kv_group == lost else keys, kv_group=kv_group)
+                return call(client, cache, keys[:-1] if kv_group == lost else keys, kv_group=kv_group, **more)
 
             with self.subTest(lost):
                 engine = self.engine(setup)
                 again = request(f"without {lost}")
-                with mock.patch.object(Client, "read", some):
+                with (
+                    mock.patch.object(Client, "read", some),
+                    mock.patch.object(Client, "match", functools.partialmethod(some, call=match)),
+                ):
                     engine.run(again)
                 self.assertEqual((again.loaded_tokens, again.computed_here), (0, 94))
 

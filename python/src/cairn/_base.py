@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from cairn._forks import in_each_child
 from cairn.address import Token, parse_address
+from cairn.calls import actions as _actions
 from cairn.calls import agents as _agents
 from cairn.calls import caches as _caches
 from cairn.calls import keys as _keys
@@ -17,6 +18,7 @@ from cairn.calls import life as _life
 from cairn.calls import service as _service
 from cairn.calls import transfers as _transfer
 from cairn.http import Call, Request, head_of
+from cairn.leased import Answering, Leased
 
 if TYPE_CHECKING:
     from cairn.aio import AsyncClient
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+L = TypeVar("L", bound=Leased)
 
 
 class Verb(Generic[P, T]):
@@ -42,6 +45,23 @@ class Verb(Generic[P, T]):
 
         @overload
         def __get__(self, client: AsyncClient, owner: type[AsyncClient]) -> Callable[P, Awaitable[T]]: ...
+
+        def __get__(self, client: object, owner: object) -> Any: ...
+
+
+class LeasingVerb(Verb[P, L]):
+    """A verb whose answer holds blocks until a `with` statement ends."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, client: None, owner: object) -> Callable[..., Any]: ...
+
+        @overload
+        def __get__(self, client: Client, owner: type[Client]) -> Callable[P, L]: ...
+
+        @overload
+        def __get__(self, client: AsyncClient, owner: type[AsyncClient]) -> Callable[P, Answering[L]]: ...
 
         def __get__(self, client: object, owner: object) -> Any: ...
 
@@ -66,7 +86,7 @@ class ClientBase:
         is_async = inspect.iscoroutinefunction(vars(cls)["perform"])
         for name, verb in vars(ClientBase).items():
             if isinstance(verb, Verb):
-                setattr(cls, name, _async_method(verb.make) if is_async else _method(verb.make))
+                setattr(cls, name, _made_of(verb, is_async))
 
     def _begin(self) -> None:
         """Starts without connections: for a new client, and in a forked child."""
@@ -83,7 +103,7 @@ class ClientBase:
 
     make_cache = Verb(_caches.make_cache)
     caches = Verb(_caches.caches)
-    cache = Verb(_caches.cache)
+    cache_info = Verb(_caches.cache_info)
     drop_cache = Verb(_caches.drop_cache)
     change_cache = Verb(_caches.change_cache)
     leases = Verb(_caches.leases)
@@ -96,14 +116,19 @@ class ClientBase:
     metadata = Verb(_caches.metadata)
     set_metadata = Verb(_caches.set_metadata)
 
-    match = Verb(_life.match)
-    match_tokens = Verb(_life.match_tokens)
-    allocate = Verb(_life.allocate)
+    match = LeasingVerb(_life.match)
+    match_tokens = LeasingVerb(_life.match_tokens)
+    allocate = LeasingVerb(_life.allocate)
     write_slot = Verb(_life.write_slot)
     commit = Verb(_life.commit)
     renew = Verb(_life.renew)
     release = Verb(_life.release)
     hint = Verb(_life.hint)
+
+    contains = Verb(_actions.contains)
+    actions = Verb(_actions.actions)
+    pins = Verb(_actions.pins)
+    unpin = Verb(_actions.unpin)
 
     put = Verb(_keys.put)
     get = Verb(_keys.get)
@@ -143,25 +168,49 @@ class ClientBase:
     reset_device_peaks = Verb(_agents.reset_device_peaks)
 
 
+def _made_of(verb: Verb[Any, Any], is_async: bool) -> Callable[..., Any]:
+    make = verb.make
+    if isinstance(verb, LeasingVerb):
+        method = _async_leasing(make) if is_async else _leasing(make)
+    else:
+        method = _async_method(make) if is_async else _method(make)
+    return with_signature(functools.wraps(make)(method), make)
+
+
 def _method(make: Callable[..., Call[Any]]) -> Callable[..., Any]:
-    @functools.wraps(make)
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self.perform(make(*args, **kwargs))
 
-    return _with_signature(method, make)
+    return method
+
+
+def _leasing(make: Callable[..., Call[Any]]) -> Callable[..., Any]:
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self.perform(make(*args, **kwargs)).released_by(self.release)
+
+    return method
 
 
 def _async_method(make: Callable[..., Call[Any]]) -> Callable[..., Any]:
-    @functools.wraps(make)
     async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return await self.perform(make(*args, **kwargs))
 
-    return _with_signature(method, make)
+    return method
 
 
-def _with_signature(method: Any, make: Callable[..., object]) -> Callable[..., Any]:
-    """Sets what help() and editors show: `self`, then the parameters of `make`."""
+def _async_leasing(make: Callable[..., Call[Any]]) -> Callable[..., Any]:
+    async def perform(self: Any, call: Call[Any]) -> Any:
+        return (await self.perform(call)).released_by(self.release)
+
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return Answering(perform(self, make(*args, **kwargs)))
+
+    return method
+
+
+def with_signature(method: Any, make: Callable[..., object], *, known: int = 0) -> Callable[..., Any]:
+    """Sets what help() and editors show: `self`, then the parameters of `make` without the first `known` ones."""
     signature = inspect.signature(make)
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = signature.replace(parameters=[me, *signature.parameters.values()])
+    method.__signature__ = signature.replace(parameters=[me, *list(signature.parameters.values())[known:]])
     return method  # type: ignore[no-any-return]

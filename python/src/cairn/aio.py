@@ -26,6 +26,7 @@ from cairn.http import (
     read_answer,
 )
 from cairn.model import Event
+from cairn.named import AsyncCache
 from cairn.sse import EventReader
 
 T = TypeVar("T")
@@ -143,6 +144,10 @@ class AsyncClient(ClientBase):
             if not isinstance(answer, Call):
                 return answer
             call = answer
+
+    def cache(self, name: str) -> AsyncCache:
+        """The cache with this name as an object, which has the verbs of one cache. It sends nothing."""
+        return AsyncCache(self, name)
 
     async def events(
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None

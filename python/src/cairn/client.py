@@ -18,6 +18,7 @@ from cairn.connection import Connection, connect
 from cairn.errors import NoAnswer, TimedOut
 from cairn.http import Call, Request, Response, may_send_again, read_answer
 from cairn.model import Event
+from cairn.named import Cache
 from cairn.sse import EventReader
 
 T = TypeVar("T")
@@ -71,6 +72,10 @@ class Client(ClientBase):
             if not isinstance(answer, Call):
                 return answer
             call = answer
+
+    def cache(self, name: str) -> Cache:
+        """The cache with this name as an object, which has the verbs of one cache. It sends nothing."""
+        return Cache(self, name)
 
     def events(
         self, *, cache: str | None = None, after: int | None = None, silence_s: float | None = None

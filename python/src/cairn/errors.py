@@ -136,6 +136,10 @@ class UnknownLease(Refused):
     code = "unknown_lease"
 
 
+class UnknownPin(Refused):
+    code = "unknown_pin"
+
+
 class UnknownKey(Refused):
     code = "unknown_key"
 

@@ -9,7 +9,8 @@ import time
 
 from cairn._forks import in_each_child
 from cairn.client import Client
-from cairn.errors import NOT_SERVING, CairnError, ForeignLease, LeaseExpired, LeaseLost, Refused, UnknownLease
+from cairn.errors import NOT_SERVING, CairnError, LeaseLost, Refused
+from cairn.leased import ENDED
 
 # Renew after a third of the lease's time, so that two renewals may fail before it ends.
 RENEWALS_PER_LEASE = 3
@@ -20,8 +21,6 @@ LINGER_S = 30.0
 PAUSE_PART = 1 / 12
 # Write nothing in the last fifth of a lease: a copy that has begun needs that time to finish.
 MARGIN_PART = 0.2
-# With these refusals the server says that the lease has ended. After any other error it is still alive.
-ENDED = (UnknownLease, LeaseExpired, ForeignLease)
 # Statuses of refusals that are temporary and say nothing about the lease.
 NOT_NOW = (429, *NOT_SERVING)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from cairn.errors import WrongArgument
+from cairn.leased import Leased
 
 Tier = Literal["device", "pinned", "disk", "shared"]
 TIERS: tuple[Tier, ...] = ("device", "pinned", "disk", "shared")  # a packed answer names a tier by its index here
@@ -26,11 +27,23 @@ class Within(TypedDict):
 # within a number of milliseconds. It only changes the order of eviction.
 Reuse = Literal["never", "soon", "later"] | Within
 
+
+class _EphemeralControl(TypedDict):
+    type: Literal["ephemeral"]
+
+
+class CacheControl(_EphemeralControl, total=False):
+    """Pins the blocks of a request for `ttl` (5 minutes if left out); each match of one of them restarts the time."""
+
+    ttl: Literal["5m", "1h"]
+
+
 # A key has 1 to 64 bytes and is given as bytes or as hex.
 Key = bytes | str
 
 
 MAX_KEY_BYTES = 64
+MAX_CONTAINED_KEYS = 131_072  # of one `contains`
 # The most keys of one request at the server's default setting. `match` and `read` send only this many of a longer
 # prefix.
 MAX_KEYS = 65_536
@@ -63,7 +76,8 @@ def key_hex(key: Key) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a block. Block strides are padded to a multiple of `alignment` bytes."""
+    """The shape of a block. Block strides are padded to a multiple of `alignment` bytes. `shards` divides
+    `outer_dim`."""
 
     num_layers: int
     outer_dim: int
@@ -71,6 +85,7 @@ class Shape:
     inner_dim: int
     dtype_width_bytes: int
     alignment: int | None = None
+    shards: int | None = None  # equal parts of a block that are stored and loaded apart
 
     @property
     def piece_bytes(self) -> int:
@@ -110,9 +125,20 @@ class Strides:
 
 
 @dataclass(frozen=True)
+class GroupPlace:
+    """How the blocks of a KV group lie in a mapped tier. Block n begins n times `block_bytes` after the region's
+    first byte, and may be longer than that: it then covers the slots after its own."""
+
+    strides: Strides
+    shape: Shape | None = None
+
+
+@dataclass(frozen=True)
 class TierMemory:
     """How another process maps a tier. `descriptor` is an index into the open files received with the answer.
-    `memory_id` equals that of matches and allocations whose blocks are in this memory."""
+    `memory_id` equals that of matches and allocations whose blocks are in this memory. `generation` differs after
+    each change of the tier's size. `shape` is that of each block; in a cache with KV groups each has its own.
+    `block_dim` is for the layout `layer_separate`, and `device_uuid` for a device's memory."""
 
     kind: str
     size_bytes: int
@@ -123,6 +149,12 @@ class TierMemory:
     device_id: int | None = None
     regions: list[Region] = field(default_factory=list)
     strides: Strides | None = None
+    layout: str | None = None
+    block_dim: str | None = None
+    shape: Shape | None = None
+    kv_groups: dict[str, GroupPlace] = field(default_factory=dict)
+    device_uuid: str | None = None
+    generation: int | None = None
     memory_id: str | None = None
 
 
@@ -153,6 +185,7 @@ class CacheConfig:
     default_lease_ms: int | None = None
     pressure: dict[str, Any] | None = None
     quota: dict[str, Any] | None = None
+    pins: dict[str, float] | None = None
     shared: dict[str, Any] | None = None
     block_tokens: int | None = None
     kv_groups: Sequence[KvGroup] | None = None
@@ -168,6 +201,7 @@ class CacheChange:
     default_lease_ms: int | None = None
     pressure: dict[str, Any] | None = None
     quota: dict[str, Any] | None = None
+    pins: dict[str, float] | None = None
     num_blocks: dict[str, int] = field(default_factory=dict)
     size_bytes: dict[str, int] = field(default_factory=dict)
 
@@ -230,6 +264,7 @@ class CacheInfo:
     offload: str | None = None
     default_lease_ms: int | None = None
     quota: dict[str, Any] | None = None
+    pins: dict[str, float] | None = None
     eviction_in_force: str | None = None
     matches: int | None = None
     hits: int | None = None
@@ -258,7 +293,7 @@ class MatchedBlock(Handle):
 
 
 @dataclass(frozen=True)
-class Match:
+class Match(Leased):
     """The longest prefix that the cache holds, pinned until the lease ends. If `lease` is None, it is not
     pinned.
 
@@ -278,7 +313,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Allocation:
+class Allocation(Leased):
     lease: str
     expires_at_ms: int
     blocks: Sequence[Handle]
@@ -296,6 +331,9 @@ class NewBlock:
     ttl_ms: int | None = None
     priority: int | None = None
     if_exists: IfExists | None = None
+    # The part of the block that the slot holds, from 0 on, of `shards` equal ones.
+    shard: int | None = None
+    shards: int | None = None
 
 
 @dataclass(frozen=True)
@@ -306,9 +344,67 @@ class Hinted:
 
 
 @dataclass(frozen=True)
+class Action:
+    """A wish about blocks: those of `keys` or of `tokens` (with the `salt` of their keys), or all of a `session`.
+
+    ttl_ms: pin: how long the blocks stay, 300,000 if None. retain: they are needed again within this time.
+    priority: retain: at least this priority, 0 to 100. to: the tier to prefetch or demote to.
+    deadline_ms: prefetch: what has not begun by then is dropped.
+    refresh_on_hit: pin: a match restarts the time. wait_ms: the longest wait for the transfer.
+    """
+
+    type: Literal["pin", "unpin", "retain", "prefetch", "demote", "share"]
+    keys: Sequence[Key] | None = None
+    tokens: Sequence[int] | None = None
+    salt: str | None = None
+    session: str | None = None
+    id: str | None = None
+    ttl_ms: int | None = None
+    priority: int | None = None
+    to: Tier | None = None
+    peer: str | None = None
+    max_blocks: int | None = None
+    deadline_ms: int | None = None
+    refresh_on_hit: bool | None = None
+    wait_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """`outcome` is accepted, clipped (for a part of the blocks), deferred (ask again), rejected or missing (none of
+    the blocks is stored). `reason` says why it was not done for all."""
+
+    id: str | None
+    outcome: str
+    blocks: int
+    missing: int
+    reason: str | None = None
+    pin: str | None = None
+    transfer: str | None = None
+
+
+@dataclass(frozen=True)
+class PinInfo:
+    pin: str
+    token: str | None
+    blocks: int
+    bytes: int
+    expires_at_ms: int
+    session: str | None = None
+
+
+@dataclass(frozen=True)
+class PinPage:
+    pins: list[PinInfo]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
 class Committed:
     key: bytes
-    status: str  # committed, or duplicate: the first block stays
+    # committed; duplicate: the first block, or part of it, stays; pending: the block lacks other parts
+    status: str
+    shards: list[int] | None = None  # the shards of the layout that a pending block has
 
 
 @dataclass(frozen=True)
@@ -324,6 +420,7 @@ class Put:
     slot: int | None = None
     generation: int | None = None
     kv_group: str | None = None
+    shards: list[int] | None = None  # the shards of the layout that a pending block has
 
 
 @dataclass(frozen=True)
@@ -371,7 +468,7 @@ class Transfer:
     bytes: int
     failures: list[TransferFailure] = field(default_factory=list)
     agreed_blocks: int | None = None
-    values: list[int] | None = None  # the result of all_reduce
+    values: list[float | None] | None = None  # the result of all_reduce; None if it is not finite
     layers_done: int | None = None  # load and store: layers, from the first, done for all blocks
     error: Failure | None = None
 
@@ -418,8 +515,8 @@ class MissRatio:
 
 @dataclass(frozen=True)
 class PendingPage:
-    """Blocks that are being written to a lower tier. Each has `key`, `from`, `to` and `age_ms`; in a cache
-    with KV groups also `kv_group`."""
+    """Blocks that are moved or copied to another tier, or wait for that. Each has `key`, `from`, `to` and `age_ms`;
+    in a cache with KV groups also `kv_group`."""
 
     pending: list[dict[str, Any]]
     next_cursor: str | None
@@ -615,6 +712,7 @@ class System:
     devices_left_out: list[LeftOutDevice] = field(default_factory=list)
     pools: list[MemoryPool] = field(default_factory=list)
     unmade_caches: list[UnmadeCache] = field(default_factory=list)
+    shared: dict[str, Any] | None = None  # the state of the shared tier's store, if the server has one
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ answer. All numbers are little-endian."""
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
@@ -58,6 +59,10 @@ class PackedBlocks(Sequence[T]):
         """How many blocks, from the first on, are in `tier`."""
         return len(self) - len(self._tiers.lstrip(bytes([TIERS.index(tier)])))
 
+    def runs(self) -> list[tuple[str, int]]:
+        """The tiers of the blocks, each with the number of consecutive blocks in it."""
+        return [(TIERS[tier], sum(1 for _ in run)) for tier, run in itertools.groupby(self._tiers)]
+
     def __len__(self) -> int:
         return len(self._tiers)
 
@@ -100,11 +105,14 @@ def packed_keys(keys: Sequence[Key]) -> tuple[int, bytes] | None:
     return lengths.pop(), b"".join(keys)  # type: ignore[arg-type]
 
 
-def read_match(body: bytearray, keys: Sequence[Key], memory_id: str | None = None) -> Match:
+def read_match(
+    body: bytearray, keys: Sequence[Key], memory_id: str | None = None, kv_group: str | None = None
+) -> Match:
+    """kv_group: that of all blocks."""
     lease, expires_at_ms, records = _open(body)
 
     def make(at: int, tier: str, slot: int, generation: int) -> MatchedBlock:
-        return MatchedBlock(tier, slot, generation, key_bytes(keys[at]))
+        return MatchedBlock(tier, slot, generation, key_bytes(keys[at]), kv_group=kv_group)
 
     # Blocks of the shared tier come last and are still on their way.
     blocks = PackedBlocks(records, make)
@@ -179,11 +187,14 @@ def lease_of(body: bytearray) -> str | None:
     return _open(body)[0]
 
 
-def read_allocation(body: bytearray, memory_id: str | None = None) -> Allocation:
+def read_allocation(
+    body: bytearray, memory_id: str | None = None, kv_group: str | None = None
+) -> Allocation:
+    """kv_group: that of all blocks."""
     lease, expires_at_ms, records = _open(body)
 
     def make(at: int, tier: str, slot: int, generation: int) -> Handle:
-        return Handle(tier, slot, generation)
+        return Handle(tier, slot, generation, kv_group=kv_group)
 
     return Allocation(lease or "", expires_at_ms, PackedBlocks(records, make), memory_id)
 
@@ -197,6 +208,13 @@ def first_in(blocks: Sequence[Handle], tier: str) -> int:
     if isinstance(blocks, PackedBlocks):
         return blocks.first_in(tier)
     return next((at for at, block in enumerate(blocks) if block.tier != tier), len(blocks))
+
+
+def tier_runs(blocks: Sequence[Handle]) -> list[tuple[str, int]]:
+    """The tiers of the blocks, each with the number of consecutive blocks in it."""
+    if isinstance(blocks, PackedBlocks):
+        return blocks.runs()
+    return [(tier, sum(1 for _ in run)) for tier, run in itertools.groupby(blocks, lambda block: block.tier)]
 
 
 def _open(body: bytearray) -> tuple[str | None, int, memoryview]:

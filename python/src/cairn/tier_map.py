@@ -1,4 +1,7 @@
-"""A tier's memory mapped into this process, and the address of each block in it."""
+"""A tier's memory mapped into this process, and the address of each block in it.
+
+`MappedTier` is the memory, which KV groups share. `TierMap` finds the blocks of one shape in it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from typing import Any, overload
 
 from cairn.client import Client
 from cairn.errors import CairnError
-from cairn.model import Shape, Tier, TierMemory
+from cairn.model import CacheInfo, Region, Shape, Strides, Tier, TierMemory
+
+
+# The name of the only group of a cache without `kv_groups`.
+DEFAULT_GROUP = "default"
 
 
 class Rows(Sequence[memoryview]):
@@ -39,32 +46,69 @@ class Rows(Sequence[memoryview]):
         return (self.memory[begin : begin + self.row_bytes] for begin in self.offsets)
 
 
-class TierMap:
+class MappedTier:
     """A mapped tier. The mapping lives as long as any view of it does, even after the server has ended."""
 
-    def __init__(self, memory: TierMemory, shape: Shape, num_blocks: int, file: int) -> None:
+    def __init__(self, memory: TierMemory, cache: CacheInfo, tier: Tier, file: int) -> None:
         """Maps `file`, which the caller still owns. Raises CairnError if that fails."""
-        if memory.strides is None or not memory.regions:
-            raise CairnError("the server's export does not say where the blocks are")
         self.identity = _identity_of(file)
         self.memory_id = memory.memory_id
-        self.shape = shape
-        self.num_blocks = num_blocks
-        self.strides = memory.strides
+        self.size_bytes = memory.size_bytes
         try:
             self.memory = memoryview(mmap.mmap(file, memory.size_bytes))
         except (OSError, ValueError) as error:  # ValueError: the file is too short
             raise CairnError(f"{memory.size_bytes} bytes of the tier cannot be mapped: {error}") from error
         regions = [region.offset_bytes for region in memory.regions]
+        if memory.strides is None or not regions:
+            raise CairnError("the server's export does not say where the blocks are")
+        self.has_kv_groups = bool(cache.kv_groups)
+        self._groups: dict[str, TierMap] = {}
+        if cache.layout is not None:
+            num_blocks = cache.tiers[tier].num_blocks or 0
+            if len(regions) == 1:
+                num_blocks = _room(memory.regions[0], cache.layout, memory.strides)
+            self._groups[DEFAULT_GROUP] = TierMap(self.memory, regions, memory.strides, cache.layout, num_blocks)
+        for group in cache.kv_groups:
+            if group.name not in memory.kv_groups:
+                raise CairnError(f"the server's export does not say where the blocks of {group.name} are")
+            strides = memory.kv_groups[group.name].strides
+            num_blocks = _room(memory.regions[0], group.layout, strides)
+            self._groups[group.name] = TierMap(self.memory, regions, strides, group.layout, num_blocks)
+
+    def of(self, kv_group: str | None) -> TierMap:
+        """The blocks of a KV group. None means the group `default`."""
+        found = self._groups.get(kv_group or DEFAULT_GROUP)
+        if found is None:
+            groups = ", ".join(self._groups)
+            raise CairnError(f"the cache has the KV groups {groups}; name one of them as kv_group")
+        return found
+
+    def is_of(self, opened: OpenTier) -> bool:
+        """Whether the open tier is this same memory, all of it, still used by the same cache."""
+        memory = opened.memory
+        return (self.identity, self.memory_id, self.size_bytes) == (
+            _identity_of(opened.file),
+            memory.memory_id,
+            memory.size_bytes,
+        )
+
+
+class TierMap:
+    """The blocks of one shape in a mapped tier."""
+
+    def __init__(
+        self, memory: memoryview, regions: Sequence[int], strides: Strides, shape: Shape, num_blocks: int
+    ) -> None:
+        """regions: where they begin in the memory, in bytes: one, or one for each layer."""
+        self.memory = memory
+        self.shape = shape
+        self.num_blocks = num_blocks
+        self.strides = strides
         # If each layer has its own region, `layer_bytes` is 0.
         self.layers = [
             regions[layer if len(regions) > 1 else 0] + layer * self.strides.layer_bytes
             for layer in range(shape.num_layers)
         ]
-
-    def is_of(self, opened: OpenTier) -> bool:
-        """Whether the open tier is this same memory, still used by the same cache."""
-        return (self.identity, self.memory_id) == (_identity_of(opened.file), opened.memory.memory_id)
 
     def offset(self, slot: int, layer: int, outer: int) -> int:
         """The byte offset of one piece of a block."""
@@ -131,6 +175,11 @@ class TierMap:
             raise CairnError(
                 f"the dtype has {width_bytes} bytes, but the cache's values have {self.shape.dtype_width_bytes}"
             )
+
+
+def _room(region: Region, shape: Shape, strides: Strides) -> int:
+    """How many slots can begin a block. A block may cover the slots after its own, so the last slots have none."""
+    return (region.size_bytes - shape.block_bytes) // strides.block_bytes + 1
 
 
 def _identity_of(file: int) -> tuple[int, int]:

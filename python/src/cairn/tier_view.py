@@ -11,6 +11,9 @@
             slot.copy_from(data)
         slots.commit(new_keys, parent=last_key)   # visible from here on
 
+In a cache with KV groups, `read` and `write` take the name of one as `kv_group`: they then read the longest run of
+`keys` that this group has, each key one block. What a prompt needs of each group is what `Client.match` lists.
+
 This module keeps the rules of mapped memory. Blocks are read under a lease, which is renewed and must still be
 held at the end. Only allocated slots are written, and never close to the end of their lease. After a server's
 restart its memory is another one, so each lease is used with the mapping of the memory it refers to.
@@ -29,9 +32,9 @@ from cairn.client import Client
 from cairn.errors import CairnError, LeaseLost, WrongArgument
 from cairn.http import flat
 from cairn.leases import KeptLease, LeaseKeeper
-from cairn.model import Committed, Handle, Key, NewBlock, Reuse, Shape, Tier
+from cairn.model import Committed, Handle, Key, Match, NewBlock, Reuse, Shape, Tier
 from cairn.packed import first_in, slots_of
-from cairn.tier_map import OpenTier, Rows, TierMap
+from cairn.tier_map import DEFAULT_GROUP, MappedTier, OpenTier, Rows, TierMap
 
 DEFAULT_LEASE_MS = 30_000
 
@@ -190,10 +193,13 @@ class WriteBlocks(_LeasedBlocks):
         parents: Sequence[Key | None] | None = None,
         reuse: Reuse | None = None,
         session: str | None = None,
+        shard: int | None = None,
+        shards: int | None = None,
     ) -> list[Committed]:
         """Gives the slots, which must all be written, their keys, and releases the lease. The keys are one prefix
         after `parent`, or each has its own in `parents`. If a key exists, the first block stays and the status is
-        `duplicate`. `reuse` and `session` are those of `Client.commit`. Raises LeaseLost if the lease has ended or
+        `duplicate`. With `shard` and `shards` the slots hold that part of each block, and the others come from other
+        writers. `reuse` and `session` are those of `Client.commit`. Raises LeaseLost if the lease has ended or
         the slots were committed before."""
         if len(keys) != len(self):
             raise CairnError(f"{len(keys)} keys for {len(self)} slots")
@@ -203,7 +209,7 @@ class WriteBlocks(_LeasedBlocks):
             raise LeaseLost("the slots were already committed or released")
         before = [parent, *keys[:-1]] if parents is None else parents
         blocks = [
-            NewBlock(handle, key, parent=last)
+            NewBlock(handle, key, parent=last, shard=shard, shards=shards)
             for handle, key, last in zip(self.handles, keys, before, strict=True)
         ]
         committed = self._cache.client.commit(
@@ -254,11 +260,11 @@ class TierView:
         self._keeper = LeaseKeeper(client)
         self._begin()
         in_each_child(self._begin)
-        self._current()
+        self._map_now()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._map: TierMap | None = None
+        self._map: MappedTier | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         cache = self._cache
@@ -266,77 +272,113 @@ class TierView:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the cache's blocks."""
-        return self._current_or_last().shape
+        """The shape of the cache's blocks. Raises CairnError if it has KV groups: see `shape_of`."""
+        return self.shape_of(None)
+
+    def shape_of(self, kv_group: str | None) -> Shape:
+        """The shape of a KV group's blocks."""
+        return self._current_or_last(kv_group).shape
 
     @property
     def block_bytes(self) -> int:
         return self.shape.block_bytes
 
-    def read(self, keys: Sequence[Key], *, wait_ms: int = 0) -> ReadBlocks:
+    def read(self, keys: Sequence[Key], *, wait_ms: int = 0, kv_group: str | None = None) -> ReadBlocks:
         """Pins the longest prefix of `keys` that is in this tier. Blocks of lower tiers are moved up first; that
-        is waited for at most `wait_ms`."""
+        is waited for at most `wait_ms`. In a cache with KV groups, `kv_group` names the one whose blocks are read.
+        """
         client, name, tier = self._cache.client, self._cache.name, self._cache.tier
+        kv_group = self._group_of(kv_group)
+
+        def find(onboard: Tier | None = None, wait_ms: int | None = None) -> Match:
+            return client.match(
+                name, keys, lease_ms=self.lease_ms, onboard=onboard, wait_ms=wait_ms, kv_group=kv_group
+            )
+
         asked_at = time.monotonic()
-        match = client.match(name, keys, lease_ms=self.lease_ms)
+        match = find()
         if match.lease is None:
-            return ReadBlocks(self._keeper, None, self._current_or_last(), [])
+            return ReadBlocks(self._keeper, None, self._current_or_last(kv_group), [])
         lease = self._keeper.keep(match.lease, self.lease_ms, asked_at)
         try:
             here = first_in(match.blocks, tier)
             if here < match.matched:
                 asked_at = time.monotonic()
-                match = client.match(name, keys, lease_ms=self.lease_ms, onboard=tier, wait_ms=wait_ms)
+                match = find(onboard=tier, wait_ms=wait_ms)
                 self._keeper.drop(lease)
                 if match.lease is None:
-                    return ReadBlocks(self._keeper, None, self._current_or_last(), [])
+                    return ReadBlocks(self._keeper, None, self._current_or_last(kv_group), [])
                 lease = self._keeper.keep(match.lease, self.lease_ms, asked_at)
                 here = first_in(match.blocks, tier)
         except BaseException:
             self._keeper.drop(lease)
             raise
-        return ReadBlocks(self._keeper, lease, self._current(lease, match.memory_id), match.blocks[:here])
+        blocks = match.blocks[:here]
+        return ReadBlocks(self._keeper, lease, self._holding(lease, match.memory_id, kv_group, blocks), blocks)
 
-    def write(self, count: int, *, priority: int | None = None) -> WriteBlocks:
-        """Allocates `count` slots. Raises NoCapacity if there is not room for all of them."""
+    def write(
+        self, count: int, *, priority: int | None = None, kv_group: str | None = None
+    ) -> WriteBlocks:
+        """Allocates `count` slots. Raises NoCapacity if there is not room for all of them. In a cache with KV
+        groups, `kv_group` names that of the blocks."""
+        kv_group = self._group_of(kv_group)
         asked_at = time.monotonic()
         slots = self._cache.client.allocate(
-            self._cache.name, count, tier=self._cache.tier, lease_ms=self.lease_ms, priority=priority
+            self._cache.name,
+            count if kv_group is None else None,
+            counts=None if kv_group is None else {kv_group: count},
+            tier=self._cache.tier,
+            lease_ms=self.lease_ms,
+            priority=priority,
         )
         lease = self._keeper.keep(slots.lease, self.lease_ms, asked_at)
-        return WriteBlocks(self._keeper, lease, self._current(lease, slots.memory_id), slots.blocks, self._cache)
+        tier = self._holding(lease, slots.memory_id, kv_group, slots.blocks)
+        return WriteBlocks(self._keeper, lease, tier, slots.blocks, self._cache)
 
-    def _current_or_last(self) -> TierMap:
+    def _group_of(self, kv_group: str | None) -> str | None:
+        """The group to name in requests. None: the cache has no KV groups."""
         with self._lock:
             last = self._map
-        return self._current() if last is None else last
+        tier = self._map_now() if last is None else last
+        tier.of(kv_group)
+        return (kv_group or DEFAULT_GROUP) if tier.has_kv_groups else None
 
-    def _current(self, lease: KeptLease | None = None, memory_id: str | None = None) -> TierMap:
+    def _current_or_last(self, kv_group: str | None) -> TierMap:
+        with self._lock:
+            last = self._map
+        return (self._map_now() if last is None else last).of(kv_group)
+
+    def _holding(
+        self, lease: KeptLease, memory_id: str | None, kv_group: str | None, blocks: Sequence[Handle]
+    ) -> TierMap:
+        """The mapping that has the blocks of the lease, which is dropped if that fails."""
+        try:
+            tier = self._map_now(memory_id).of(kv_group)
+            if any(slot >= tier.num_blocks for slot in slots_of(blocks)):  # the tier has grown
+                tier = self._map_now(memory_id, again=True).of(kv_group)
+            return tier
+        except BaseException:
+            self._keeper.drop(lease)
+            raise
+
+    def _map_now(self, memory_id: str | None = None, *, again: bool = False) -> MappedTier:
         """The mapping of the server's current memory. It is mapped again if the last mapping is not `memory_id`,
         the memory of the lease's blocks. Raises LeaseLost if the server has other memory by now, which must not be
-        written to. A server that reports no memory_id is asked each time."""
-        try:
+        written to. A server that reports no memory_id is asked each time, and any server if `again` is set."""
+        with self._lock:
+            known = self._map
+        if known is not None and memory_id is not None and known.memory_id == memory_id and not again:
+            return known
+        client, name, tier = self._cache.client, self._cache.name, self._cache.tier
+        with OpenTier(client, name, tier) as opened:
+            if memory_id is not None and opened.memory.memory_id != memory_id:
+                raise LeaseLost(f"the server recreated the cache {name} during the request")
             with self._lock:
-                if memory_id is not None and self._map is not None and self._map.memory_id == memory_id:
+                if self._map is not None and self._map.is_of(opened):
                     return self._map
-            client, name, tier = self._cache.client, self._cache.name, self._cache.tier
-            with OpenTier(client, name, tier) as opened:
-                if memory_id is not None and opened.memory.memory_id != memory_id:
-                    raise LeaseLost(f"the server recreated the cache {name} during the request")
-                with self._lock:
-                    if self._map is not None and self._map.is_of(opened):
-                        return self._map
-                cache = client.cache(name)
-                num_blocks = cache.tiers[tier].num_blocks
-                if cache.layout is None or num_blocks is None:
-                    raise CairnError(f"the cache {name} has KV groups; a TierView maps caches of one layout")
-                made = TierMap(opened.memory, cache.layout, num_blocks, opened.file)
-            if self._on_map is not None:
-                self._on_map(made.memory)
-            with self._lock:
-                self._map = made
-            return made
-        except BaseException:
-            if lease is not None:
-                self._keeper.drop(lease)
-            raise
+            made = MappedTier(opened.memory, client.cache_info(name), tier, opened.file)
+        if self._on_map is not None:
+            self._on_map(made.memory)
+        with self._lock:
+            self._map = made
+        return made

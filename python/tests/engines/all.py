@@ -13,6 +13,7 @@ import os
 import sys
 import unittest
 
+ALL = ["classes_test", "vllm_test", "actions_test", "hybrid_test", "hybrid_tier_test", "sglang_test"]
 # The classes of each engine; and a whole vLLM: correct tokens with preemptions, and blocks from memory and a disk
 # that outlived the engine that computed them, also of a model with windows.
 VLLM = "vllm_test.VllmOnTheCpu"
@@ -40,7 +41,7 @@ def main() -> None:
     short = "--short" in sys.argv[3:]
     if short and not engine_runs():
         sys.exit(77)
-    every = SHORT if short else ["classes_test", "vllm_test", "hybrid_test", "sglang_test"]
+    every = SHORT if short else ALL
     unittest.main(module=None, argv=[sys.argv[0], *(names or every)], verbosity=2)
 
 

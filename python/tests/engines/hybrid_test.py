@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from rig import BLOCK_TOKENS, HERE, Engine, EngineCase, full_blocks, is_long, prompt, python
+from shared_store import Redis
 
 from cairn import Client
 from cairn.model import BlockInfo, CacheInfo, Tier
-from server import PATIENCE_S
+from server import PATIENCE_S, Server
 
 
 class HybridCase(EngineCase):
@@ -28,6 +29,13 @@ class HybridCase(EngineCase):
     def caches(self) -> list[CacheInfo]:
         with Client(self.server.unix) as client:
             return client.caches()
+
+    def host(self, redis: Redis) -> Server:
+        """The server of another host, with an empty cache. `caches` and `stored` are those of the last one."""
+        self.server = Server("--shared", redis.url)
+        self.addCleanup(self.server.close)
+        self.server.until_shared()
+        return self.server
 
     def stored(self, tier: Tier = "pinned") -> dict[str, int]:
         """How many blocks of each group a tier of the only cache has."""
@@ -52,8 +60,10 @@ class HybridCase(EngineCase):
     def one_by_one(self, engine: Engine, prompts: Sequence[list[int]], **more: Any) -> list[dict[str, Any]]:
         return [engine.generate(one, **more) for one in prompts]
 
-    def plain(self, prompts: Sequence[list[int]]) -> list[list[int]]:
-        return [self.right([one])[0] for one in prompts]
+    def plain(self, prompts: Sequence[list[int]], *, forget: bool = False) -> list[list[int]]:
+        """The right answers, one prompt after the other. forget: as if no test had asked before; in models with
+        states an answer depends on how much the engine had."""
+        return [self.right([one], forget=forget and at == 0)[0] for at, one in enumerate(prompts)]
 
     def check(
         self, arm: str, answers: Sequence[dict[str, Any]], right: Sequence[list[int]], lengths: Sequence[int]
@@ -78,7 +88,7 @@ class Ladder:
         parting = [[*one[:500], *prompt(seed, 300)] for seed in (4, 5)]
         everything = [*prompts, *parting]
         lengths = [len(each) for each in everything]
-        cold, warm = self.plain(everything), self.plain(everything)
+        cold, warm = self.plain(everything, forget=True), self.plain(everything)
         self.assertEqual(len({tuple(tokens) for tokens in cold}), len(everything))
 
         first = self.engine()
@@ -145,7 +155,7 @@ class Ladder:
     def test_blocks_on_disk_alone_suffice(self: Any) -> None:
         prompts = [prompt(1, 900), [*prompt(1, 900), *prompt(3, 300)]]
         lengths = [len(each) for each in prompts]
-        cold, warm = self.plain(prompts), self.plain(prompts)
+        cold, warm = self.plain(prompts, forget=True), self.plain(prompts)
         engine = self.engine(**{"cairn.pinned_bytes": 0})
         self.check("disk only, cold", self.one_by_one(engine, prompts), cold, lengths)
         self.until_all_stored(1200 // BLOCK_TOKENS, "disk")
@@ -155,6 +165,70 @@ class Ladder:
             [answer["cached"][0] for answer in answers],
             [full_blocks(length) * BLOCK_TOKENS for length in lengths],
         )
+
+    def test_an_engine_that_loads_or_computes_gives_the_same_tokens(self: Any) -> None:
+        prompts = [prompt(1, 900), prompt(2, 300), [*prompt(1, 900), *prompt(3, 300)]]
+        lengths = [len(each) for each in prompts]
+        cold, warm = self.plain(prompts, forget=True), self.plain(prompts)
+        engine = self.engine(**{"cairn.load": "if_faster"})
+        self.check("load or compute, cold", self.one_by_one(engine, prompts), cold, lengths)
+        self.until_all_stored((1200 + 300) // BLOCK_TOKENS - 1)
+        for _ in range(3):
+            answers = self.one_by_one(engine, prompts, forget=True)
+            # An answer depends on how a prompt is cut into pieces only in models with states (see `right`).
+            right = warm if self.LAST.startswith("state") else cold
+            self.check("load or compute", answers, right, lengths)
+        counts = answers[-1]["counts"]
+        print(f"{self.MODEL}: {counts}")
+        self.assertGreater(counts["prompt_tokens"], 0)
+        self.assertEqual(counts["load_failed_blocks"], counts.get("given_up_blocks", 0))
+
+    def test_blocks_of_a_shared_store_suffice(self: Any) -> None:
+        prompts = [prompt(1, 900), [*prompt(1, 900), *prompt(3, 300)]]
+        lengths = [len(each) for each in prompts]
+        whole = [full_blocks(length) * BLOCK_TOKENS for length in lengths]
+        cold, warm = self.plain(prompts, forget=True), self.plain(prompts)
+        redis = Redis(self.server.folder)
+        self.addCleanup(redis.close)
+
+        self.host(redis)
+        first = self.engine(**{"cairn.shared": True})
+        self.check("shared store, cold", self.one_by_one(first, prompts), cold, lengths)
+        self.until_all_stored(1200 // BLOCK_TOKENS)
+        redis.until_it_has(sum(self.stored().values()))
+        first.kill()
+
+        self.host(redis)
+        second = self.engine(**{"cairn.shared": True})
+        self.assertEqual(self.caches()[0].tiers["pinned"].kv_groups[self.FULL].blocks, 0)
+        answers = self.one_by_one(second, prompts, forget=True)
+        self.check("Redis only", answers, warm, lengths)
+        self.assertEqual([answer["cached"][0] for answer in answers], whole)
+        self.until_all_stored(self.stored()[self.FULL], "disk")
+        for seed in range(2):
+            places = self.scatter(seed)
+            answers = self.one_by_one(second, prompts, forget=True)
+            self.check(f"mixed, {places}", answers, warm, lengths)
+            self.assertEqual([answer["cached"][0] for answer in answers], whole)
+        self.assertEqual(answers[-1]["counts"].get("load_failed_blocks", 0), 0)
+
+    def scatter(self: Any, seed: int) -> dict[str, int]:
+        """Leaves each block in one of three places, at random: in memory, on disk, or only in the store. Returns
+        how many there are in each."""
+        choose = random.Random(seed)
+        count = dict.fromkeys(("pinned", "disk", "store"), 0)
+        with Client(self.server.unix) as client:
+            (name,) = [cache.name for cache in client.caches()]
+            listed = client.blocks(name, tier="pinned", limit=1000).blocks
+            for block in sorted(listed, key=lambda one: (one.kv_group or "", one.key or b"")):
+                place = choose.choice(list(count))
+                if block.key is None:
+                    continue
+                count[place] += 1
+                for tier in ("pinned", "disk"):
+                    if tier != place:
+                        client.evict(name, [block.key], tier=tier, kv_group=block.kv_group)
+        return count
 
 
 class Gemma3(Ladder, HybridCase):

@@ -204,7 +204,8 @@ class EngineCase(unittest.TestCase):
         options = {name: more.pop(name) for name in list(more) if not name.startswith("cairn.")}
         url, role = options.pop("url", self.server.unix), options.pop("role", "kv_both")
         log = self.server.folder / f"engine-{len(list(self.server.folder.glob('engine-*')))}.log"
-        transfer = self.transfer(url, role, {**self.SIZES, **more})
+        # The tests say what is found, so that is loaded even if a busy machine computes faster.
+        transfer = self.transfer(url, role, {**self.SIZES, "cairn.load": "always", **more})
         engine = self.ENGINE(self.model, log, transfer, **{**self.DEFAULTS, **self.OPTIONS, **options})
         self.addCleanup(engine.close)
         return engine
@@ -216,13 +217,13 @@ class EngineCase(unittest.TestCase):
     def engine(self, **more: Any) -> Engine:
         return self.begin(**more).started()
 
-    def right(self, prompts: list[list[int]], max_tokens: int = 8) -> list[list[int]]:
-        """The answers of an engine without a connector."""
+    def right(self, prompts: list[list[int]], max_tokens: int = 8, *, forget: bool = False) -> list[list[int]]:
+        """The answers of an engine without a connector. forget: it first forgets its own cache."""
         own = type(self)
         if own._plain is None:
             options = {**self.DEFAULTS, **self.OPTIONS}
             own._plain = self.ENGINE(self.model, self.folder / "plain.log", None, **options).started()
-        tokens: list[list[int]] = own._plain.generate(*prompts, max_tokens=max_tokens)["tokens"]
+        tokens: list[list[int]] = own._plain.generate(*prompts, max_tokens=max_tokens, forget=forget)["tokens"]
         return tokens
 
     def until_stored(self, blocks: int, tier: Tier = "pinned") -> None:

@@ -10,14 +10,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import sglang.srt.mem_cache.pool_host.base as pools
 from sglang.srt.managers.cache_controller import HiCacheController
+from sglang.srt.mem_cache.device_pool_info import MambaStateBufferInfo
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolHitPolicy, PoolName, PoolTransfer
+from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.mem_cache.pool_host.group import HostPoolGroup, PoolEntry
+from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.utils import get_storage_hash_str
 from sglang.srt.runtime_context import get_parallel
 
+from cairn import Client
 from server import PATIENCE_S, Server
+
+# By default SGLang makes no pool, however small, on a machine with less free memory than 10 GiB.
+pools.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0
 
 PAGE = 8
 LAYERS, HEADS, HEAD_DIM = 3, 2, 16
@@ -40,17 +49,25 @@ def host_pool(layout: str) -> MHATokenToKVPoolHost:
     )
 
 
+def state_pool() -> MambaPoolHost:
+    conv, temporal = torch.zeros(2, 17, 32, 3, dtype=torch.bfloat16), torch.zeros(2, 17, 4, 16, 16)
+    states = MambaStateBufferInfo(temporal=temporal, conv=(conv,))
+    return MambaPoolHost(states, 2, 0, device_capacity=16, pin_memory=False, layout="page_first")
+
+
 class Sglang:
     """SGLang's controller with its own pool."""
+
+    CONTROLLER: Any = HiCacheController
 
     def __init__(self, url: str, layout: str, *, in_place: bool, model: str = "tiny") -> None:
         self.pool = host_pool(layout)
         device = SimpleNamespace(
             device="cpu", layer_num=LAYERS, register_layer_transfer_counter=lambda counter: None
         )
-        self.controller = HiCacheController(
+        self.controller = self.CONTROLLER(
             SimpleNamespace(get_kvcache=lambda: device),
-            self.pool,
+            self.host_pools(),
             PAGE,
             torch.distributed.group.WORLD,
             threading.Event(),
@@ -69,6 +86,9 @@ class Sglang:
             },
         )
         self.storage = self.controller.storage_backend
+
+    def host_pools(self) -> Any:
+        return self.pool
 
     def fill(self, indices: torch.Tensor, seed: int) -> torch.Tensor:
         """Fills the pages with random bytes and returns their content."""
@@ -113,6 +133,76 @@ class Sglang:
 
     def close(self) -> None:
         self.controller.detach_storage_backend()
+
+
+class HybridSglang(Sglang):
+    """SGLang's controller for models with windows and states."""
+
+    CONTROLLER = HybridCacheController
+    WINDOW_PAGES = 3
+
+    def host_pools(self) -> Any:
+        self.window, self.states = host_pool("page_first"), state_pool()
+        pools = ((PoolName.KV, self.pool), (PoolName.SWA, self.window), (PoolName.MAMBA, self.states))
+        device = SimpleNamespace(layer_num=LAYERS)
+        return HostPoolGroup(
+            [PoolEntry(name, pool, device, lambda layer: layer, name == PoolName.KV) for name, pool in pools]
+        )
+
+    def write_all(self, tokens: list[int], seed: int) -> list[torch.Tensor]:
+        """Writes a prompt's pages, its last window and its state. Returns their content."""
+        keys = get_storage_hash_str(tokens, page_size=PAGE)
+        pages = self.pool.alloc(len(tokens))
+        window, state = self.window.alloc(self.WINDOW_PAGES * PAGE), self.states.alloc(1)
+        content = self.fill(pages, seed)
+        random = torch.Generator().manual_seed(seed)
+        for pool, places in ((self.window, window[::PAGE]), (self.states, state)):
+            for place in places:
+                flat = pool.get_dummy_flat_data_page()
+                flat.copy_(torch.randint(0, 60, flat.shape, generator=random).to(flat.dtype))
+                pool.set_from_flat_data_page(int(place), flat)
+        contents = [content, self.pages(self.window, window[::PAGE]), self.pages(self.states, state)]
+        trailing = {"hit_policy": PoolHitPolicy.TRAILING_PAGES}
+        extra = [
+            PoolTransfer(PoolName.SWA, host_indices=window, keys=keys[-self.WINDOW_PAGES :], **trailing),
+            PoolTransfer(PoolName.MAMBA, host_indices=state, keys=keys[-1:], **trailing),
+        ]
+        self.controller.write_storage(pages, tokens, keys, prefix_keys=[], extra_pools=extra)
+        done = self.controller.ack_backup_queue.get(timeout=PATIENCE_S)
+        assert done.completed_tokens == len(tokens)
+        for pool, places in ((self.pool, pages), (self.window, window), (self.states, state)):
+            pool.free(places)
+        return contents
+
+    def read_all(self, tokens: list[int]) -> list[torch.Tensor]:
+        """What the controller's own threads find and load: pages, the window before their end, and the state."""
+        window, state = self.window.alloc(self.WINDOW_PAGES * PAGE), self.states.alloc(1)
+        trailing = {"hit_policy": PoolHitPolicy.TRAILING_PAGES}
+        extra = [
+            PoolTransfer(PoolName.SWA, host_indices=window, keys=["?"] * self.WINDOW_PAGES, **trailing),
+            PoolTransfer(PoolName.MAMBA, host_indices=state, keys=["?"], **trailing),
+        ]
+        operation = self.controller.prefetch(SimpleNamespace(rid="r"), tokens, extra_pools=extra)
+        assert self.controller.prefetch_hit_queue.get(timeout=PATIENCE_S) is operation
+        found = []
+        if operation.storage_hit_count:
+            pages = self.pool.alloc(operation.storage_hit_count)
+            self.fill(pages, 999)
+            operation.host_indices = pages
+            self.controller.prefetch_buffer.put(operation)
+            loaded, hits = 0, dict[Any, int]()
+            while not (ack := self.controller.ack_prefetch_queue.get(timeout=PATIENCE_S)).completed_req:
+                loaded, hits = ack.completed_tokens or loaded, ack.pool_hits or hits
+            assert loaded == len(pages)
+            assert (hits[PoolName.SWA], hits[PoolName.MAMBA]) == (self.WINDOW_PAGES, 1)
+            found = [self.content(pages), self.pages(self.window, window[::PAGE]), self.pages(self.states, state)]
+            self.pool.free(pages)
+        self.window.free(window)
+        self.states.free(state)
+        return found
+
+    def pages(self, pool: Any, places: torch.Tensor) -> torch.Tensor:
+        return torch.stack([pool.get_data_page(int(place)).clone() for place in places])
 
 
 class SglangStorage(unittest.TestCase):
@@ -205,6 +295,37 @@ class SglangStorage(unittest.TestCase):
         back = PoolTransfer(PoolName.MAMBA, host_indices=into, keys=[hashes[14], hashes[15]])
         self.assertEqual(storage.batch_get_v2([back]), {PoolName.MAMBA: [True, False]})
         self.assertTrue((states.get_data_page(int(into[0])) == 3.0).all())
+
+    def hybrid(self) -> HybridSglang:
+        engine = HybridSglang(self.server.unix, "page_first", in_place=True)
+        self.addCleanup(engine.close)
+        return engine
+
+    def are_equal(self, found: list[torch.Tensor], written: list[torch.Tensor]) -> None:
+        self.assertEqual([one.shape for one in found], [one.shape for one in written])
+        for one, other in zip(found, written, strict=True):
+            self.assertTrue(torch.equal(one, other))
+
+    def test_windows_and_states_are_loaded_with_the_prefix_that_they_end(self) -> None:
+        first, short = self.hybrid(), PROMPT[: 9 * PAGE]
+        written = {len(prompt): first.write_all(prompt, seed) for prompt, seed in ((short, 1), (PROMPT, 2))}
+        # The pages of the shorter prompt were there; its window and its state are its own.
+        with Client(self.server.unix) as client:
+            (cache,) = client.caches()
+            uses = client.cache_info(cache.name).tiers["pinned"].kv_groups
+        self.assertEqual({name: use.blocks for name, use in uses.items()}, {"kv": 20, "swa": 6, "mamba": 2})
+        second = self.hybrid()
+        parting = [*PROMPT[: 12 * PAGE], *range(2000, 2000 + 4 * PAGE)]
+        for prompt, length in ((PROMPT, len(PROMPT)), (parting, len(short)), (range(3000, 3100), 0)):
+            found = second.read_all(list(prompt))
+            if length == len(PROMPT):
+                # Pages that were there keep their first content.
+                written[length][0][:9] = written[len(short)][0]
+            self.are_equal(found, written.get(length, []))
+        self.server.until_stored(28, "disk")
+        self.server.kill()
+        self.server.start()
+        self.are_equal(self.hybrid().read_all(PROMPT), written[len(PROMPT)])
 
     def test_clear_drops_everything(self) -> None:
         engine = self.engine()

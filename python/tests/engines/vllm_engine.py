@@ -3,19 +3,22 @@
 standard output.
 
 Run it with the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}};
-it answers {"ready": true}. Each later line: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "..."}; it
-answers {"tokens": [[...], ...], "cached": [...], "first_s": [...], "seconds": S, "counts": {...}, "events":
-[...]}. With "forget": true the engine first drops its own prefix cache. "events" are vLLM's KV events since the
-last answer, if the option "kv_events_config" is set.
+it answers {"ready": true}. Each later line: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "...",
+"params"?: {...}, "hints"?: {...}}; it answers {"tokens": [[...], ...], "cached": [...], "first_s": [...],
+"seconds": S, "counts": {...}, "events": [...]}. "params" are the requests' `kv_transfer_params`, and "hints" is
+their envelope `kv_hints`. With "forget": true the engine first drops its own prefix cache. "events" are vLLM's KV
+events since the last answer, if the option "kv_events_config" is set.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -53,9 +56,16 @@ def main() -> None:
             {"prompt_token_ids": tokens, **({"cache_salt": work["salt"]} if "salt" in work else {})}
             for tokens in work["prompts"]
         ]
-        sampling = SamplingParams(temperature=0, detokenize=False, ignore_eos=True, max_tokens=work["max_tokens"])
+        sampling = SamplingParams(
+            temperature=0,
+            detokenize=False,
+            ignore_eos=True,
+            max_tokens=work["max_tokens"],
+            extra_args={"kv_transfer_params": work["params"]} if "params" in work else None,
+        )
         began = time.monotonic()
-        done = llm.generate(prompts, sampling, use_tqdm=False)
+        with hinted(llm.llm_engine, work.get("hints")):
+            done = llm.generate(prompts, sampling, use_tqdm=False)
         seconds = time.monotonic() - began
         answer(
             {
@@ -69,6 +79,23 @@ def main() -> None:
             },
             out,
         )
+
+
+@contextlib.contextmanager
+def hinted(engine: Any, hints: dict[str, Any] | None) -> Iterator[None]:
+    """Adds an envelope to the requests: `LLMEngine.add_request` takes one, `LLM.generate` does not."""
+    if hints is None:
+        yield
+        return
+    import msgspec
+    from vllm.v1.kv_hints import KvHintsEnvelope
+
+    envelope, add = msgspec.convert(hints, KvHintsEnvelope), engine.add_request
+    engine.add_request = functools.partial(add, kv_hints=envelope)
+    try:
+        yield
+    finally:
+        engine.add_request = add
 
 
 def follow(endpoint: str) -> Callable[[], list[dict[str, Any]]]:

@@ -177,6 +177,36 @@ class VllmOnTheCpu(EngineCase):
         self.assertEqual(counts["loaded_blocks"], 2 * full_blocks(600))
         return counts
 
+    def test_engines_with_other_numbers_of_ranks_share_blocks(self) -> None:
+        self.share_between(2, 1, 2)
+
+    def test_four_ranks_load_what_two_have_stored(self) -> None:
+        self.share_between(2, 4)
+
+    def share_between(self, *ranks: int) -> None:
+        """Each engine loads what the one before it stored, and stores another prompt."""
+        prompts = [prompt(20 + seed, 600) for seed in range(len(ranks))]
+        right = self.right(prompts)
+        stored = 607 // BLOCK_TOKENS
+        for number, count in enumerate(ranks):
+            parallel = {"tensor_parallel_size": count, "distributed_executor_backend": "mp"} if count > 1 else {}
+            engine = self.engine(**parallel)
+            if number > 0:
+                warm = engine.generate(prompts[number - 1])
+                self.assertEqual(warm["tokens"], [right[number - 1]])
+                self.assertEqual(warm["cached"], [full_blocks(600) * BLOCK_TOKENS])
+                self.assertEqual(warm["counts"].get("load_failed_blocks", 0), 0)
+            cold = engine.generate(prompts[number])
+            self.assertEqual((cold["tokens"], cold["cached"]), ([right[number]], [0]))
+            self.until_stored((number + 1) * stored)
+            engine.kill()
+        with Client(self.server.unix) as client:
+            (cache,) = client.caches()
+            here = client.cache_info(cache.name).tiers["pinned"].blocks
+            # Stored once, and nothing waits for other parts.
+            assert here is not None
+            self.assertEqual((here.evictable, here.allocated), (len(ranks) * stored, 0))
+
     def test_vllms_own_events_report_stored_and_removed_blocks(self) -> None:
         one, endpoint = prompt(1, 200), f"ipc://{self.server.folder}/events"
         engine = self.engine(kv_events_config={"enable_kv_cache_events": True, "endpoint": endpoint})

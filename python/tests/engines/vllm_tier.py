@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import numpy
+from vllm.v1.kv_hints import KvHintAction, KvHintsEnvelope
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
 from vllm.v1.kv_offload.config import (
     OffloadingCacheConfig,
@@ -26,9 +27,9 @@ CHUNK_BYTES = 64 << 10
 CHUNKS = 6  # of the CPU tier, which is too small to hold a request below twice
 
 
-def config(url: str, model: str = "tiny", **more: Any) -> OffloadingConfig:
+def config(url: str, model: str = "tiny", groups: int = 1, **more: Any) -> OffloadingConfig:
     return OffloadingConfig(
-        groups=(OffloadingGroupConfig(32, ("layer.0", "layer.1"), 0),),
+        groups=tuple(OffloadingGroupConfig(32, (f"layer.{number}",), number) for number in range(groups)),
         worker_kv_bytes_per_block=CHUNK_BYTES,
         enable_kv_cache_events=True,
         extra_config={
@@ -52,8 +53,8 @@ def config(url: str, model: str = "tiny", **more: Any) -> OffloadingConfig:
     )
 
 
-def keys(request: int, count: int) -> list[Any]:
-    return [make_offload_key(bytes([request, number]) * 16, 0) for number in range(count)]
+def keys(request: int, count: int, group: int = 0) -> list[Any]:
+    return [make_offload_key(bytes([request, number]) * 16, group) for number in range(count)]
 
 
 def content(key: bytes) -> Any:
@@ -80,9 +81,11 @@ class Manager:
             self.step()
             time.sleep(0.01)
 
-    def store(self, name: str, request: list[Any]) -> None:
-        context = ReqContext(name)
+    def store(self, name: str, request: list[Any], hints: KvHintsEnvelope | None = None) -> None:
+        context = ReqContext(name, kv_hints=hints)
         self.manager.on_new_request(context)
+        for number, key in enumerate(request):
+            context.set_offload_key_position(key, (number + 1) * 32)
         prepared = self.manager.prepare_store(request, context)
         assert prepared is not None and prepared.keys_to_store == request
         for key, chunk in zip(request, prepared.store_spec.chunk_ids, strict=True):
@@ -119,6 +122,32 @@ class Manager:
         self.step()
         return chunks
 
+    def found(self, name: str, full: list[Any], window: list[Any]) -> list[Any]:
+        """Which chunks of a request the manager finds, if it asks like vLLM's scheduler: for the full group's from
+        the beginning on until one is missing, for the window's from the end on."""
+        context = ReqContext(name)
+        for group in (full, window):
+            for number, key in enumerate(group):
+                context.set_offload_key_position(key, (number + 1) * 32)
+        self.manager.on_new_request(context)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            results = {}
+            for key in full:
+                results[key] = self.manager.lookup(key, context)
+                if results[key] is LookupResult.MISS:
+                    break
+            for key in reversed(window):
+                results[key] = self.manager.lookup(key, context)
+            self.step(name)
+            if all(one in (LookupResult.HIT, LookupResult.MISS) for one in results.values()):
+                break
+            assert time.monotonic() < deadline, results
+            time.sleep(0.01)
+        self.manager.on_request_finished(context)
+        self.step()
+        return [key for key, one in results.items() if one is LookupResult.HIT]
+
     def close(self) -> None:
         del self.memory
         self.manager.shutdown()
@@ -153,6 +182,35 @@ class VllmTiering(unittest.TestCase):
         self.server.start()
         third = self.manager()
         self.is_loaded(third.load("e", keys(1, 5)), keys(1, 4))
+
+    def test_a_window_is_found_before_a_long_new_part(self) -> None:
+        full, window = keys(1, 40), keys(1, 40, group=1)
+        first = self.manager(groups=2)
+        first.store("a", [*full[:4], *window[2:4]])
+        second = self.manager(groups=2)
+        self.assertEqual(second.found("b", full, window), [*full[:4], window[3], window[2]])
+
+    def test_a_pin_in_vllms_envelope_keeps_the_chunks_of_its_request(self) -> None:
+        manager = self.manager()
+        pin = KvHintAction("a", "pin", "1", {"ttl_ms": 600_000})
+        manager.store("a", keys(1, 4), KvHintsEnvelope("1", "m", [pin]))
+        manager.store("b", keys(2, 4))
+        with Client(self.server.unix) as client:
+            (cache,) = client.caches()
+            deadline = time.monotonic() + PATIENCE_S
+            while not (pins := client.pins(cache.name).pins):
+                self.assertLess(time.monotonic(), deadline)
+            self.assertEqual([one.blocks for one in pins], [4])
+            # vLLM's metrics know the tier's counters.
+            counted: dict[str, float] = {}
+            while "vllm:cairn_actions_accepted" not in counted:
+                self.assertLess(time.monotonic(), deadline)
+                stats = manager.manager.get_stats()
+                counted |= {} if stats is None else stats.reduce()
+            known = TieringOffloadingSpec.build_metric_definitions(config(self.server.unix).extra_config)
+            self.assertIn("vllm:cairn_actions_accepted", known)
+            client.clear(cache.name)
+            self.assertEqual(client.contains(cache.name, [*keys(1, 4), *keys(2, 4)]), "pppp....")
 
     def test_another_model_finds_nothing(self) -> None:
         self.manager().store("a", keys(1, 4))

@@ -64,11 +64,15 @@ def load(
     *,
     wait_ms: int | None = None,
     kv_group: str | None = None,
+    shard: int | None = None,
+    shards: int | None = None,
 ) -> Call[Transfer]:
     """Copies the blocks of `keys`, from any tier, into an agent's `blocks` (one index for each key). Waits at most
     `wait_ms` for the end; `transfer_state` reports what happens after that. In a cache with KV groups, `kv_group`
-    names that of the blocks; the agent has its shape."""
-    path, names = target("v1", "caches", cache, "load"), [key_hex(key) for key in keys]
+    names that of the blocks; the agent has its shape. With `shard` and `shards` the agent's blocks are that part of
+    the cache's."""
+    path = target("v1", "caches", cache, "load", query={"shard": shard, "shards": shards})
+    names = [key_hex(key) for key in keys]
     return parts.transfer(path, wait_ms, keys=names, agent=agent, blocks=list(blocks), kv_group=kv_group)
 
 
@@ -82,11 +86,14 @@ def store(
     tier: Tier | None = None,
     wait_ms: int | None = None,
     kv_group: str | None = None,
+    shard: int | None = None,
+    shards: int | None = None,
 ) -> Call[Transfer]:
     """Stores an agent's `blocks` (indices) under `keys`. Without `parents` the keys are one prefix. Waits at most
     `wait_ms` for the end. In a cache with KV groups, `kv_group` names that of the blocks; the agent has its
-    shape."""
-    path, names = target("v1", "caches", cache, "store"), [key_hex(key) for key in keys]
+    shape. With `shard` and `shards` the agent's blocks are that part of the cache's."""
+    path = target("v1", "caches", cache, "store", query={"shard": shard, "shards": shards})
+    names = [key_hex(key) for key in keys]
     before = None if parents is None else [None if one is None else key_hex(one) for one in parents]
     return parts.transfer(
         path,

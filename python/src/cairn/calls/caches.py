@@ -35,7 +35,7 @@ def caches() -> Call[list[CacheInfo]]:
     return parts.get(target("v1", "caches"), parts.listed("caches", CacheInfo))
 
 
-def cache(cache: str) -> Call[CacheInfo]:
+def cache_info(cache: str) -> Call[CacheInfo]:
     """One cache's shape and counts."""
     return parts.get(target("v1", "caches", cache), parts.into(CacheInfo))
 
@@ -64,7 +64,7 @@ def leases(cache: str, *, limit: int | None = None, cursor: str | None = None) -
 
 
 def pending(cache: str, *, limit: int | None = None, cursor: str | None = None) -> Call[PendingPage]:
-    """The blocks that are being written to a lower tier, one page at a time."""
+    """The blocks that are moved or copied to another tier, or wait for that, one page at a time."""
     query: dict[str, object] = {"limit": limit, "cursor": cursor}
     return parts.get(target("v1", "caches", cache, "pending", query=query), parts.into(PendingPage))
 

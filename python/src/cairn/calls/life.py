@@ -14,6 +14,7 @@ from cairn.http import Buffer, Call, Request, Response, target
 from cairn.model import (
     MAX_KEYS,
     Allocation,
+    CacheControl,
     CacheInfo,
     Commit,
     Handle,
@@ -50,6 +51,7 @@ def match(
     reuse: Reuse | None = None,
     session: str | None = None,
     have: int | None = None,
+    kv_group: str | None = None,
 ) -> Call[Match]:
     """Finds the longest prefix of `keys` that the cache holds, and pins it. Only the first 65,536 keys are sent.
     In a cache with KV groups the answer has the blocks of all groups.
@@ -61,16 +63,17 @@ def match(
     reuse: when the matched blocks will be used next. session: the conversation they belong to.
     have: the caller has the full groups' blocks of this many leading keys. The cache need not hold them, and the
     answer does not list them. A cache of one group is a full group.
+    kv_group: finds the keys in this KV group alone, each as one block of it.
     """
     path = ("v1", "caches", cache, "match")
     keys = list(itertools.islice(keys, MAX_KEYS))  # the answer's blocks take their keys from this list
     together = packed.packed_keys(keys) if onboard is None and not wait_ms else None
 
     def read(response: Response) -> Match | Call[Match]:
-        if response.content_type == PACKED[1] and MATCHED in response.headers:
+        if response.content_type == PACKED[1] and kv_group is None and MATCHED in response.headers:
             return _group_match(cache, keys, response, in_json)
         if response.content_type == PACKED[1]:
-            return packed.read_match(response.body, keys, response.memory_id)
+            return packed.read_match(response.body, keys, response.memory_id, kv_group)
         return replace(decode(Match, parts.document(response)), memory_id=response.memory_id)
 
     def in_json() -> Call[Match]:
@@ -84,6 +87,7 @@ def match(
             reuse=reuse,
             session=session,
             have=have,
+            kv_group=kv_group,
         )
         return parts.post(target(*path), body, read, wait_ms=wait_ms, idempotent=lease_ms == 0)
 
@@ -91,7 +95,8 @@ def match(
         return in_json()
     length, joined = together
     query: dict[str, object] = {"key_bytes": length, "lease_ms": lease_ms, "shared": shared}
-    where = target(*path, query=query | parts.hint_query(reuse, session) | {"have": have})
+    query |= parts.hint_query(reuse, session) | {"have": have, "kv_group": kv_group}
+    where = target(*path, query=query)
     return Call(Request("POST", where, (parts.BYTES, PACKED), (joined,), idempotent=lease_ms == 0), read)
 
 
@@ -138,15 +143,16 @@ def allocate(
     blocks of the answer are in the order of the cache's groups.
     """
     of_groups = None if counts is None else dict(counts)
+    only_group = next(iter(counts)) if counts is not None and len(counts) == 1 else None
     body = parts.fields(count=count, counts=of_groups, tier=tier, lease_ms=lease_ms, priority=priority)
 
     def read(response: Response) -> Allocation:
         if response.content_type == PACKED[1]:
-            return packed.read_allocation(response.body, response.memory_id)
+            return packed.read_allocation(response.body, response.memory_id, only_group)
         return replace(decode(Allocation, parts.document(response)), memory_id=response.memory_id)
 
-    # A packed answer names the groups by number only.
-    headers = (PACKED,) if counts is None else ()
+    # A packed answer names the groups by number only, so the blocks must all be of one.
+    headers = (PACKED,) if counts is None or only_group is not None else ()
     return parts.post(target("v1", "caches", cache, "allocate"), body, read, headers=headers)
 
 
@@ -158,9 +164,11 @@ def write_slot(
     *,
     layer: int | None = None,
     outer: int | None = None,
+    shard: int | None = None,
+    shards: int | None = None,
 ) -> Call[None]:
-    """Writes an allocated slot over HTTP: a whole block in canonical order, or one piece of it (`layer`,
-    `outer`)."""
+    """Writes an allocated slot over HTTP: a whole block in canonical order, or one piece (`layer`, `outer`) or part
+    (`shard` of `shards`) of it."""
     where = target(
         "v1",
         "caches",
@@ -175,6 +183,8 @@ def write_slot(
             "layer": layer,
             "outer": outer,
             "kv_group": handle.kv_group,
+            "shard": shard,
+            "shards": shards,
         },
     )
     return parts.put_bytes(where, data, parts.nothing)
@@ -188,11 +198,12 @@ def commit(
     release: bool = False,
     reuse: Reuse | None = None,
     session: str | None = None,
+    cache_control: CacheControl | None = None,
 ) -> Call[Commit]:
     """Gives written slots their keys and makes the blocks visible. With `release` it also ends the lease.
 
     reuse: when the blocks that the lease holds at its end will be used next. session: the conversation they belong
-    to.
+    to. cache_control: pins the blocks.
     """
     body = parts.fields(
         lease=lease,
@@ -200,6 +211,7 @@ def commit(
         release=release or None,
         reuse=reuse,
         session=session,
+        cache_control=cache_control,
     )
     return parts.post(target("v1", "caches", cache, "commit"), body, parts.into(Commit))
 
@@ -221,13 +233,14 @@ def release(
     output_tokens: int | None = None,
     reuse: Reuse | None = None,
     session: str | None = None,
+    cache_control: CacheControl | None = None,
 ) -> Call[int]:
     """Gives up the named `blocks`, or the whole lease, and returns how many blocks that was.
 
     to_lease: moves the named blocks to this lease instead. input_tokens, output_tokens: the token counts of the
     request that has ended.
     reuse: when the released blocks will be used next; with a `session`, this applies to all blocks of that
-    conversation.
+    conversation. cache_control: pins the released blocks.
     """
     body = parts.fields(
         blocks=None if blocks is None else [_handle(block) for block in blocks],
@@ -236,6 +249,7 @@ def release(
         output_tokens=output_tokens,
         reuse=reuse,
         session=session,
+        cache_control=cache_control,
     )
     if not body:
         return parts.delete(_lease(lease), _released)
@@ -296,7 +310,7 @@ def _new_block(block: NewBlock) -> dict[str, Any]:
     body["key"] = key_hex(block.key)
     if block.parent is not None:
         body["parent"] = key_hex(block.parent)
-    for name in ("metadata", "ttl_ms", "priority", "if_exists"):
+    for name in ("metadata", "ttl_ms", "priority", "if_exists", "shard", "shards"):
         if (value := getattr(block, name)) is not None:
             body[name] = encode(value)
     return body

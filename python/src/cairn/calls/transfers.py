@@ -74,11 +74,13 @@ def make_snapshot(cache: str, name: str, *, compress: bool = False, wait_ms: int
 
 
 def restore_snapshot(
-    cache: str, name: str, *, partial: bool = False, wait_ms: int | None = None
+    cache: str, name: str, *, partial: bool = False, replace: bool = False, wait_ms: int | None = None
 ) -> Call[Transfer]:
-    """Restores a snapshot's blocks into free slots. With `partial` it restores as many as there is room for."""
+    """Restores a snapshot's blocks into free slots. With `partial` it restores as many as there is room for. With
+    `replace` it first drops all blocks of the cache, unless the file is broken or does not fit, or a lease holds a
+    block (`leased`)."""
     path = target("v1", "caches", cache, "snapshots", name, "restore")
-    return parts.transfer(path, wait_ms, partial=partial)
+    return parts.transfer(path, wait_ms, partial=partial, replace=replace)
 
 
 def drop_snapshot(cache: str, name: str) -> Call[None]:
@@ -153,14 +155,22 @@ def agree(group: str, cache: str, keys: Sequence[Key], *, wait_ms: int | None = 
 
 
 def all_reduce(
-    group: str, values: Sequence[int], op: str = "sum", *, wait_ms: int | None = None
+    group: str,
+    values: Sequence[float],
+    op: str = "sum",
+    *,
+    dtype: str | None = None,
+    wait_ms: int | None = None,
 ) -> Call[Transfer]:
-    """Combines this rank's integers with those of the other ranks, position by position; the result is the
+    """Combines this rank's numbers with those of the other ranks, position by position; the result is the
     transfer's `values`.
 
-    op: "sum", "min" or "max". values: the same number of integers on every rank, each between -2**53 and 2**53.
+    op: "sum", "prod", "min", "max" or "avg". dtype: "int64" if left out, or another of "int8", "uint8", "int32",
+    "uint32", "uint64", "float16", "bfloat16", "float32" and "float64". values: as many on every rank; integers
+    between -2**53 and 2**53 unless `dtype` has fractions.
     """
-    return parts.transfer(target("v1", "groups", group, "all_reduce"), wait_ms, values=list(values), op=op)
+    path = target("v1", "groups", group, "all_reduce")
+    return parts.transfer(path, wait_ms, values=list(values), op=op, dtype=dtype)
 
 
 def _share(

@@ -12,7 +12,7 @@ from cairn._forks import in_each_child
 from cairn.client import Client
 from cairn.engine.options import Unsupported
 from cairn.engine.report import Report
-from cairn.engine.store import Store, WrongBlocks, open_group_store, open_store
+from cairn.engine.store import Part, Store, WrongBlocks, open_group_store, open_store
 from cairn.errors import CacheExists, CairnError, NoAnswer, Refused, UnknownCache, is_silence
 from cairn.model import CacheConfig, KvGroup
 
@@ -141,13 +141,15 @@ def open_access(
     block_bytes: int,
     report: Report,
     adopt: Callable[[memoryview], None] | None = None,
+    part: Part | None = None,
 ) -> Access:
     """Opens the cache `cache`, which is made from `config` if it does not exist; without a `config` it must exist.
-    `adopt` is called with the tier's memory whenever it is mapped. Raises Unsupported if the server refuses the
+    `adopt` is called with the tier's memory whenever it is mapped. `part`: of each block, if `block_bytes` are those
+    of a part. Raises Unsupported if the server refuses the
     cache, or has one whose blocks are different."""
 
     def open_here() -> Store:
-        return open_store(client, cache, config, ONBOARD_WAIT_MS, block_bytes, adopt)
+        return open_store(client, cache, config, ONBOARD_WAIT_MS, block_bytes, adopt, part)
 
     access = _opened(cache, open_here, report)
     report.info(f"using the cache {cache} of {client.url}; a block has {block_bytes} bytes")
@@ -161,9 +163,14 @@ def open_group_access(
     groups: Sequence[KvGroup],
     key_tokens: int,
     report: Report,
+    adopt: Callable[[memoryview], None] | None = None,
 ) -> Access:
     """Like `open_access`, for a cache with these KV groups."""
-    access = _opened(cache, lambda: open_group_store(client, cache, config, groups, key_tokens), report)
+
+    def open_here() -> Store:
+        return open_group_store(client, cache, config, ONBOARD_WAIT_MS, groups, key_tokens, adopt)
+
+    access = _opened(cache, open_here, report)
     sizes = ", ".join(f"{group.layout.block_bytes} of {group.name}" for group in groups)
     report.info(f"using the cache {cache} of {client.url}; the bytes of a block: {sizes}")
     return access

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from cairn.engine.access import Access
 from cairn.engine.copy_helper import CopyHelper
 from cairn.engine.hints import NO_HINT, Hint
 from cairn.engine.report import Report
-from cairn.engine.store import Row
+from cairn.engine.store import Row, Store, WriteRows
 from cairn.errors import CairnError, Refused
 
 T = TypeVar("T")
@@ -25,18 +26,29 @@ Pieces = Sequence[memoryview]
 MAX_GAPS = 8
 
 
+@dataclass(frozen=True)
+class CopiedBlocks:
+    """Blocks that the server has room for, but that nobody finds before `commit`."""
+
+    keys: Sequence[bytes]
+    commit: Callable[[], bool]  # returns whether they are stored
+    release: Callable[[], None]  # gives them up
+
+
 class BufferStore:
     """Safe from several threads."""
 
-    def __init__(self, access: Access, block_bytes: int, report: Report) -> None:
+    def __init__(self, access: Access, block_bytes: int, report: Report, group: int = 0) -> None:
+        """group: the number of the KV group whose blocks these are."""
         self.block_bytes = block_bytes
         self._access = access
+        self._group = group
         self._report = report
         self._helper = CopyHelper()
 
     def prefix(self, keys: Sequence[bytes]) -> int:
         """How many of the first `keys` exist. They are not pinned."""
-        return self._guard("look-up", 0, lambda: self._access.use(lambda store: store.has(keys))) if keys else 0
+        return self._guard("look-up", 0, lambda: self._use(lambda store: store.has(keys))) if keys else 0
 
     def each(self, keys: Sequence[bytes], max_gaps: int = MAX_GAPS) -> list[bool]:
         """Which keys exist. After `max_gaps` missing ones, the rest count as missing."""
@@ -63,37 +75,74 @@ class BufferStore:
         hint: Hint = NO_HINT,
     ) -> bool:
         """Stores blocks, all or none. Returns whether they are stored."""
+        copied = self.copy(keys, blocks, parents, hint)
+        return copied is not None and copied.commit()
 
-        def put() -> int:
+    def copy(
+        self,
+        keys: Sequence[bytes],
+        blocks: Sequence[Pieces],
+        parents: Sequence[bytes | None],
+        hint: Hint = NO_HINT,
+    ) -> CopiedBlocks | None:
+        """The first half of `put`: copies blocks out of the engine's memory. None if that failed."""
+
+        def copy() -> WriteRows:
             if not len(keys) == len(blocks) == len(parents):
                 raise ValueError(f"{len(keys)} keys for {len(blocks)} blocks and {len(parents)} parents")
-            write = self._access.use(lambda store: store.write(len(keys)))
+            write = self._use(lambda store: store.write(len(keys)))
             try:
                 self._copy(_gather, write.rows, blocks)
-                return write.commit(keys, parents, hint)
-            except CairnError as error:
-                self._access.failed(error)
-                raise
-            finally:
+            except BaseException as error:
+                if isinstance(error, CairnError):
+                    self._access.failed(error)
                 write.release()
+                raise
+            return write
 
-        new = self._guard("save", -1, put) if keys else 0
-        if new < 0:
+        write = self._guard("save", None, copy) if keys else None
+        if write is None and keys:
             self._report.count("saves_skipped_blocks", len(keys))
-            return False
-        self._report.saved(blocks=new, duplicate_blocks=len(keys) - new, block_bytes=self.block_bytes)
-        return True
+            return None
+
+        def commit() -> bool:
+            new = 0 if write is None else self._guard("save", -1, lambda: self._commit(write, keys, parents, hint))
+            if new < 0:
+                self._report.count("saves_skipped_blocks", len(keys))
+                return False
+            self._report.saved(blocks=new, duplicate_blocks=len(keys) - new, block_bytes=self.block_bytes)
+            return True
+
+        def release() -> None:
+            if write is not None:
+                self._guard("save", None, write.release)
+
+        return CopiedBlocks(keys, commit, release)
 
     def close(self) -> None:
         """Waits for the copies that run."""
         self._helper.close()
+
+    def _use(self, act: Callable[[Store], T]) -> T:
+        return self._access.use(lambda store: act(store.of(self._group)))
+
+    def _commit(
+        self, write: WriteRows, keys: Sequence[bytes], parents: Sequence[bytes | None], hint: Hint
+    ) -> int:
+        try:
+            return write.commit(keys, parents, hint)
+        except CairnError as error:
+            self._access.failed(error)
+            raise
+        finally:
+            write.release()
 
     def _copy(self, copy: Callable[[Row, Pieces], None], rows: Sequence[Row], blocks: Sequence[Pieces]) -> None:
         self._helper.share(lambda at: copy(rows[at], blocks[at]), len(rows), len(rows) * self.block_bytes)
 
     def _get_prefix(self, keys: Sequence[bytes], blocks: Sequence[Pieces]) -> int:
         def get() -> int:
-            read = self._access.use(lambda store: store.read(keys))
+            read = self._use(lambda store: store.read(keys))
             try:
                 rows = read.rows[: len(keys)]
                 self._copy(_scatter, rows, blocks)

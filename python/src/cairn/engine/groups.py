@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,3 +62,7 @@ class Groups:
     def key_of(self, group: int, block: int) -> int:
         """The index of the key of a group's whole block."""
         return self.key_at((block + 1) * self.groups[group].block_tokens)
+
+    def needed_bytes(self, tokens: int, block_bytes: Mapping[str | None, int]) -> int:
+        """The bytes of all blocks that the token after a prefix needs. block_bytes: by the groups' names."""
+        return sum(len(group.needed(tokens)) * block_bytes[group.name] for group in self.groups)

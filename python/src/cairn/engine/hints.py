@@ -25,6 +25,15 @@ class Hint:
 NO_HINT = Hint()
 
 
+def cairn_fields(params: object) -> Mapping[str, Any]:
+    """What a request's `kv_transfer_params` say to Cairn: their members, beside those of other connectors, and
+    those of their member `cairn`, which count first."""
+    if not isinstance(params, Mapping):
+        return {}
+    own = params.get("cairn")
+    return {**params, **own} if isinstance(own, Mapping) else params
+
+
 def hint_of(fields: object) -> Hint:
     """Reads `reuse` and `session` from a mapping and ignores other members. Raises ValueError, which names the
     mistake, for a malformed one: the server would refuse the whole request."""

@@ -18,7 +18,7 @@ from cairn.tier_map import Rows
 
 class HostBlocks:
     """layers: arrays `[block, ...]` of equal shape, in the model's order. A row is a block's layers one after the
-    other."""
+    other, or at even distances with bytes of others between them."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._layers = list(layers)
@@ -69,9 +69,12 @@ class HostBlocks:
             begin = end
 
     def _array(self, row: Row) -> Any:
-        """A row as `[layer, ...]`."""
-        layer = self._layers[0]
-        return numpy.frombuffer(row, layer.dtype).reshape(len(self._layers), *layer.shape[1:])
+        """A row as `[layer, ...]`. Its layers may lie apart, at even distances."""
+        layer, count = self._layers[0], len(self._layers)
+        flat = numpy.frombuffer(row, layer.dtype)
+        first = flat[: layer[0].size].reshape(layer.shape[1:])
+        apart = (row.nbytes - first.nbytes) // max(count - 1, 1)
+        return numpy.lib.stride_tricks.as_strided(first, (count, *first.shape), (apart, *first.strides))
 
 
 def _bytes_of(rows: Sequence[Row]) -> int:

@@ -47,9 +47,11 @@ class Identity:
         text = json.dumps({"format": FORMAT, "model": model, **facts}, sort_keys=True, separators=(",", ":"))
         self.root = hashlib.sha256(text.encode()).digest()
 
-    def cache_name(self, rank: Rank) -> str:
+    def cache_name(self, rank: Rank, heads: int | None = None) -> str:
+        """heads: of the whole model, if all tensor ranks share the cache."""
+        label = f"kv{heads}.pp{rank.pipeline}of{rank.pipeline_size}" if heads else rank.label
         model = re.sub(r"[^A-Za-z0-9_-]+", "-", self._model.rstrip("/").rsplit("/", 1)[-1])
-        return f"{model[:MODEL_CHARACTERS]}.{self.root.hex()[:16]}.{rank.label}"
+        return f"{model[:MODEL_CHARACTERS]}.{self.root.hex()[:16]}.{label}"
 
 
 def all_ranks(tensor_size: int, pipeline_size: int) -> list[Rank]:

@@ -9,12 +9,23 @@ from typing import Any
 
 from cairn.address import parse_address, token_from
 from cairn.client import Client
+from cairn.engine.costs import When
 from cairn.model import CacheConfig, KvGroup, Shape, TierConfig
 
 DEFAULT_URL = "http://127.0.0.1:7070"
 # The sum over all ranks.
 DEFAULT_PINNED_BYTES = 4 << 30
-NAMES = ("cairn.url", "cairn.token", "cairn.ca", "cairn.pinned_bytes", "cairn.disk_bytes", "cairn.cache")
+NAMES = (
+    "cairn.url",
+    "cairn.token",
+    "cairn.ca",
+    "cairn.pinned_bytes",
+    "cairn.disk_bytes",
+    "cairn.cache",
+    "cairn.shared",
+    "cairn.load",
+)
+LOADS: Mapping[str, When] = {"if_faster": "if_faster", "always": "always"}
 
 
 class Unsupported(ValueError):
@@ -45,6 +56,8 @@ class Options:
     disk_bytes: int
     cache: str | None
     ca: str | None = None  # PEM file of CA certificates, if the system's do not suffice
+    load: When = "if_faster"  # which of the blocks that were found
+    shared: bool = False  # store blocks in the server's shared tier too, for the servers of other hosts
 
     @staticmethod
     def of(extra: Mapping[str, Any], where: str = "kv_connector_extra_config") -> Options:
@@ -71,7 +84,11 @@ class Options:
             parse_address(url)
         except ValueError as error:
             raise Unsupported(f"cairn.url: {error}") from None
-        return Options(url, token, pinned, disk, cache or None, ca or None)
+        shared = _switch(extra, "cairn.shared", default=False)
+        load = str(extra.get("cairn.load") or "if_faster")
+        if load not in LOADS:
+            raise Unsupported(f"cairn.load must be {' or '.join(LOADS)}, not {load}")
+        return Options(url, token, pinned, disk, cache or None, ca or None, LOADS[load], shared)
 
     def client(self, timeout_s: float) -> Client:
         return Client(self.url, self.token, self.ca, timeout_s)
@@ -90,7 +107,7 @@ class Options:
                         f"and a block has {shape.block_bytes} bytes"
                     )
                 tiers[tier] = TierConfig(blocks)
-        return CacheConfig(shape, tiers, offload=_offload(tiers))
+        return CacheConfig(shape, tiers, offload=_offload(tiers), shared=self._shared)
 
     def group_cache_config(self, groups: Sequence[KvGroup], key_tokens: int, ranks: int = 1) -> CacheConfig | None:
         """Like `cache_config`, with KV groups."""
@@ -106,9 +123,29 @@ class Options:
                         f"and the largest block has {largest} bytes"
                     )
                 tiers[tier] = TierConfig(size_bytes=size // ranks)
-        return CacheConfig(tiers=tiers, offload=_offload(tiers), block_tokens=key_tokens, kv_groups=list(groups))
+        return CacheConfig(
+            tiers=tiers,
+            offload=_offload(tiers),
+            shared=self._shared,
+            block_tokens=key_tokens,
+            kv_groups=list(groups),
+        )
+
+    @property
+    def _shared(self) -> dict[str, Any] | None:
+        """Without a namespace: caches of one name share their blocks."""
+        return {"placement": "values"} if self.shared else None
 
 
 def _offload(tiers: Mapping[str, TierConfig]) -> str | None:
     """Blocks are written through to disk, so that they survive a restart of the server."""
     return "on_commit" if "disk" in tiers else None
+
+
+def _switch(extra: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """An option that is on or off. In a command line it may be a string."""
+    given = extra.get(name, default)
+    switches = {"true": True, "false": False}
+    if not isinstance(given, bool) and str(given).lower() not in switches:
+        raise Unsupported(f"{name} must be true or false, not {given!r}")
+    return given if isinstance(given, bool) else switches[str(given).lower()]

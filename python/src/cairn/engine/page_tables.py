@@ -31,7 +31,7 @@ def fill_ahead(client: Client, cache: str, memory: memoryview) -> None:
     pages are left alone: the server must allocate them, as far as its memory allows."""
 
     def tier() -> TierInfo:
-        return client.cache(cache).tiers["pinned"]
+        return client.cache_info(cache).tiers["pinned"]
 
     threading.Thread(target=_fill, args=(tier, memory, PAUSE_S), name="cairn-pages", daemon=True).start()
 

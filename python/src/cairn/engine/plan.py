@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,12 +19,14 @@ Tables = Sequence[Sequence[int]]  # the engine's blocks of a request, by group
 
 @dataclass(frozen=True)
 class Load:
-    """Blocks of a prefix to load from the server into blocks of the engine. Without keys, the load fails."""
+    """Blocks of a prefix to load from the server into blocks of the engine. Without keys, the load fails. After
+    `limit_s` it is given up."""
 
     request: str
     keys: list[bytes]
     blocks: list[int]
     group: int = 0
+    limit_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -119,9 +122,9 @@ class Planner:
         state = self._requests.get(request)
         return 0 if state is None else state.junction
 
-    def load(self, request: str, tables: Tables, tokens: int) -> None:
-        """Records that the engine has reserved blocks to load `tokens` tokens after the computed ones. Raises
-        ValueError if it has not reserved all that are needed."""
+    def load(self, request: str, tables: Tables, tokens: int, limit_s: float = math.inf) -> None:
+        """Records that the engine has reserved blocks to load `tokens` tokens after the computed ones, in
+        `limit_s`. Raises ValueError if it has not reserved all that are needed."""
         state = self._requests[request]
         begin, end = state.computed, state.computed + tokens
         loads = []
@@ -137,7 +140,7 @@ class Planner:
             places = list(table[blocks[0] : blocks[-1] + 1])
             if len(places) != len(blocks) or (len(self._groups.groups) > 1 and NO_BLOCK in places):
                 raise ValueError(f"the engine's table of the group {group.name} lacks blocks of {blocks}")
-            loads.append(Load(request, [state.chain.keys[key] for key in keys], places, number))
+            loads.append(Load(request, [state.chain.keys[key] for key in keys], places, number, limit_s))
         state.loads, state.load_ends = loads, end
         self._loads += loads
 
@@ -145,6 +148,11 @@ class Planner:
         """Makes the load that the engine waits for fail."""
         self._requests[request].loads = []
         self._loads.append(Load(request, [], []))
+
+    def has_failed(self, request: str) -> bool:
+        """Whether a load of this request has failed."""
+        state = self._requests.get(request)
+        return state is not None and state.gave_up
 
     def failed(self, request: str, blocks: set[int] | None = None) -> None:
         """Records blocks that a running load did not bring; None if nothing of it counts. The engine computes them

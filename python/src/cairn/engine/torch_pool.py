@@ -38,6 +38,7 @@ class TorchPool:
                 )
         self.dtype_bytes: int = first.element_size()
         self.layer_values: int = first[0].numel()
+        self.layer_shape: tuple[int, ...] = tuple(first.shape[1:])
         self.num_layers = len(given)
         self._layers = [_integers(layer) for layer in given]
         self._shape = (self.num_layers, *first.shape[1:])
@@ -92,7 +93,11 @@ class TorchPool:
         return _Finished()
 
     def _tensor(self, row: Row) -> Any:
-        return torch.frombuffer(row, dtype=self._dtype).view(self._shape)
+        """A row as `[layer, ...]`. Its layers may lie apart, at even distances."""
+        flat = torch.frombuffer(row, dtype=self._dtype)
+        first = flat[: self.layer_values].view(self._shape[1:])
+        apart = (flat.numel() - self.layer_values) // max(self.num_layers - 1, 1)
+        return flat.as_strided(self._shape, (apart, *first.stride()))
 
 
 class _Finished:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cairn.engine.buffer_store import Pieces
@@ -66,22 +66,39 @@ def rank_of(config: Any, *, replicated: bool) -> Rank:
 
 def identity_of(config: Any, pool: Any, name: str, *, in_place: bool, pool_page_bytes: int) -> Identity:
     """What two engines must agree on to share a pool's pages."""
-    facts = {
+    # `in_place` decides the order of a page's pieces.
+    facts = _pool_facts(pool, name, pool_page_bytes) | {"in_place": in_place}
+    return Identity(config.model_name or "model", facts | _parallel_facts(config))
+
+
+def shared_identity_of(
+    config: Any, pools: Mapping[str, Any], *, in_place: bool, bytes_of: Mapping[str, int]
+) -> Identity:
+    """The same for pools that share a cache. bytes_of: the size of a page of each."""
+    described = [_pool_facts(pool, name, bytes_of[name]) for name, pool in pools.items()]
+    facts = {"pools": described, "in_place": in_place}
+    return Identity(config.model_name or "model", facts | _parallel_facts(config))
+
+
+def _pool_facts(pool: Any, name: str, pool_page_bytes: int) -> dict[str, object]:
+    return {
         "pool": name,
         "kind": type(pool).__name__,
         "layout": str(getattr(pool, "layout", "")),
         "dtype": str(getattr(pool, "dtype", "")),
         "page_tokens": page_tokens(pool),
         "page_bytes": pool_page_bytes,
-        # This decides the order of a page's pieces.
-        "in_place": in_place,
+    }
+
+
+def _parallel_facts(config: Any) -> dict[str, object]:
+    return {
         "tensor_parallel_size": config.tp_size,
         "pipeline_parallel_size": config.pp_size,
         "context_parallel": [config.attn_cp_rank, config.attn_cp_size],
         "decode_context_parallel": [config.dcp_rank, config.dcp_size],
         "mla": config.is_mla_model,
     }
-    return Identity(config.model_name or "model", facts)
 
 
 def parents_of(keys: Sequence[bytes], prefix: Sequence[str] | None) -> list[bytes | None]:

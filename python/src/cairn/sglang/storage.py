@@ -1,4 +1,5 @@
-"""SGLang's storage interface. A page of SGLang is a block of Cairn; each pool of a rank has its own cache.
+"""SGLang's storage interface. A page of SGLang is a block of Cairn. Windows and states that belong to keys and
+values are KV groups of their cache.
 
 After the start nothing raises: a page that did not arrive is a miss, and one that was not stored may be stored
 later.
@@ -6,7 +7,6 @@ later.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -18,25 +18,20 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from cairn.engine.access import TIMEOUT_S, open_access
-from cairn.engine.buffer_store import BufferStore
+from cairn.engine.access import TIMEOUT_S
+from cairn.engine.buffer_store import CopiedBlocks
 from cairn.engine.hints import hint_or_none
-from cairn.engine.options import Options, Unsupported, flat_shape
+from cairn.engine.options import Options, Unsupported
 from cairn.engine.report import Report
 from cairn.engine.store import clear_caches
 from cairn.errors import CairnError
-from cairn.sglang.pages import (
-    identity_of,
-    key_of,
-    page_bytes,
-    page_pieces,
-    page_tokens,
-    parents_of,
-    rank_of,
-    tensor_piece,
-)
+from cairn.sglang.caches import KV, PoolCaches
+from cairn.sglang.pages import key_of, page_pieces, page_tokens, parents_of, tensor_piece
 
-KV = str(PoolName.KV)
+# The most windows and states that wait for their pages of keys and values. SGLang stores one prompt's after the
+# other, and a prompt has one of each pool.
+MAX_WAITING = 8
+
 T = TypeVar("T")
 
 
@@ -45,33 +40,32 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
 
     def __init__(self, storage_config: Any, kwargs: Any = None) -> None:
         extra = storage_config.extra_config or {}
-        self._options = Options.of(extra, "hicache-storage-backend-extra-config")
+        options = Options.of(extra, "hicache-storage-backend-extra-config")
         if storage_config.should_split_heads:
             raise Unsupported("CairnStorage does not support tp_lcm_size: other parallel sizes share no blocks")
-        self._config = storage_config
         # With interface_v1, SGLang passes indices into its pools; otherwise it passes tensors that it copied a
         # page to.
-        self._in_place = bool(extra.get("interface_v1", 0))
+        in_place = bool(extra.get("interface_v1", 0))
         self._report = Report(logging.getLogger("sglang.cairn"))
-        self._client = self._options.client(TIMEOUT_S)
-        self._pools: dict[str, Any] = {}
-        self._blocks_of: dict[str, BufferStore] = {}
-        if not self._in_place:
+        self._client = options.client(TIMEOUT_S)
+        self._waiting: list[CopiedBlocks] = []  # only SGLang's thread that stores pages uses it
+        self._caches = PoolCaches(self._client, options, storage_config, self._report, in_place=in_place)
+        if not in_place:
             self._report.warn('SGLang copies each page once more; "interface_v1": 1 beside cairn.url avoids that')
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
-        self._pools[KV] = mem_pool_host
+        self._caches.add(KV, mem_pool_host)
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
         if str(host_pool_name) != KV:
-            self._pools[str(host_pool_name)] = host_pool
+            self._caches.add(str(host_pool_name), host_pool)
 
     def on_host_pools_registered(self) -> None:
-        """Makes the caches. Raises Unsupported if the server refuses them or has different ones of these names."""
-        for name in self._pools:
-            self._blocks(name)
+        """Makes the caches. Raises Unsupported if a pool's pages cannot be stored, or if the server refuses the
+        caches or has different ones of these names."""
+        self._caches.open()
 
     # Calls that pass pages as tensors.
 
@@ -79,7 +73,7 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         return self.batch_exists([key]) == 1
 
     def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
-        return self._guard(0, lambda: self._blocks(KV).prefix([key_of(key) for key in keys]))
+        return self._guard(0, lambda: self._caches.blocks(KV).prefix([key_of(key) for key in keys]))
 
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
         return self.batch_get([key], [target_location])[0]
@@ -87,7 +81,7 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_get(self, keys: Sequence[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any]:
         def get() -> list[bool]:
             pages = [[tensor_piece(tensor)] for tensor in target_locations]
-            return self._blocks(KV).get([key_of(key) for key in keys], pages)
+            return self._caches.blocks(KV).get([key_of(key) for key in keys], pages)
 
         arrived = self._guard([False] * len(target_locations), get)
         return [tensor if here else None for tensor, here in zip(target_locations, arrived, strict=True)]
@@ -101,9 +95,12 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
         def put() -> bool:
             pages = [value.contiguous() for value in values]
             names = [key_of(key) for key in keys]
-            return self._blocks(KV).put(names, [[tensor_piece(page)] for page in pages], parents_of(names, None))
+            pieces = [[tensor_piece(page)] for page in pages]
+            return self._caches.blocks(KV).put(names, pieces, parents_of(names, None))
 
-        return self._guard(False, put)
+        stored = self._guard(False, put)
+        self._commit_waiting(keys, stored=stored)
+        return stored
 
     # Calls that pass pages as indices into SGLang's pools.
 
@@ -134,43 +131,44 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
 
     def _found_in_all(self, keys: Sequence[str], pool_transfers: Sequence[Any]) -> PoolTransferResult:
         names = [key_of(key) for key in keys]
-        pages = self._blocks(KV).prefix(names)
-        hits = {PoolName.KV: pages} if pages else {}
-        usable = list(range(1, pages + 1))
+        pages = self._caches.blocks(KV).prefix(names)
+        hits: dict[Any, int] = {PoolName.KV: pages} if pages else {}
+        trailing = {}
         for transfer in pool_transfers:
-            if not usable:
-                break
-            if transfer.hit_policy == PoolHitPolicy.BLOCK_GROUPS:
-                continue  # another form of the same pages, which is not stored in Cairn
-            # Few pages of a state exist: only those at the ends of prompts.
-            there = self._blocks(str(transfer.name)).each(names[:pages], max_gaps=pages)
-            needed = max(len(transfer.keys or []), 1)
-            if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
-                needed = pages
-            ends = {end for end in range(1, pages + 1) if all(there[max(end - needed, 0) : end])}
-            if ends:
-                hits[transfer.name] = max(ends)
-            usable = [end for end in usable if end in ends]
-        return PoolTransferResult(usable[-1] if usable else 0, hits, usable)
+            if transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
+                trailing[transfer.name] = max(len(transfer.keys or []), 1)
+            elif transfer.hit_policy == PoolHitPolicy.ALL_PAGES and pages:
+                own = self._caches.blocks(str(transfer.name)).prefix(names[:pages])
+                if own:
+                    hits[transfer.name] = own
+                pages = own
+            # Other policies are for another form of the same pages, which is not stored in Cairn.
+        needed = {str(name): count for name, count in trailing.items()}
+        usable = self._caches.ends(names[:pages], needed) if needed and pages else list(range(1, pages + 1))
+        longest = usable[-1] if usable else 0
+        if longest:
+            hits |= dict.fromkeys(trailing, longest)
+        return PoolTransferResult(longest, hits, usable)
 
     def clear(self) -> bool:
         try:
-            return clear_caches(self._client, [self._cache_name(pool) for pool in self._pools])
+            return clear_caches(self._client, self._caches.names())
         except CairnError as error:
             self._report.warn(f"the caches could not be cleared: {error}")
             return False
 
     def close(self) -> None:
-        for blocks in self._blocks_of.values():
-            blocks.close()
+        for copied in self._waiting:
+            copied.release()
+        self._caches.close()
         self._client.close()
 
     def _get(self, pool: str, keys: Sequence[str], host_indices: Any) -> list[bool]:
         def get() -> list[bool]:
             if not self._has_pages(pool, keys, host_indices):
                 return [False] * len(keys)
-            pieces = page_pieces(self._pools[pool], host_indices)
-            return self._blocks(pool).get([key_of(key) for key in keys], pieces)
+            pieces = page_pieces(self._caches.pool(pool), host_indices)
+            return self._caches.blocks(pool).get([key_of(key) for key in keys], pieces)
 
         return self._guard([False] * len(keys), get)
 
@@ -180,60 +178,45 @@ class CairnStorage(HiCacheStorage):  # type: ignore[misc]
                 return False
             names = [key_of(key) for key in keys]
             parents = parents_of(names, getattr(extra_info, "prefix_keys", None))
-            pieces = page_pieces(self._pools[pool], host_indices)
+            pieces = page_pieces(self._caches.pool(pool), host_indices)
             hint = hint_or_none(getattr(extra_info, "extra_info", None), "extra_info", self._report)
-            return self._blocks(pool).put(names, pieces, parents, hint)
+            if names and self._caches.follows(pool):
+                return self._wait(self._caches.blocks(pool).copy(names, pieces, parents, hint))
+            return self._caches.blocks(pool).put(names, pieces, parents, hint)
 
-        return [self._guard(False, put)] * len(keys)
+        stored = self._guard(False, put)
+        if pool == KV:
+            self._commit_waiting(keys, stored=stored)
+        return [stored] * len(keys)
+
+    def _wait(self, copied: CopiedBlocks | None) -> bool:
+        """SGLang stores windows and states before the pages of keys and values that they belong to."""
+        if copied is None:
+            return False
+        self._waiting.append(copied)
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.pop(0).release()
+            self._report.warn("SGLang stores a window or a state without its keys and values; it is not saved")
+        return True
+
+    def _commit_waiting(self, pages: Sequence[str], *, stored: bool) -> None:
+        """Of keys and values, `pages` are stored, or could not be."""
+        there = {key_of(page) for page in pages}
+        waiting, self._waiting = self._waiting, []
+        for copied in waiting:
+            if not stored:
+                copied.release()  # SGLang stores no more pages of this prompt
+            elif copied.keys[-1] in there:
+                copied.commit()
+            else:
+                self._waiting.append(copied)
 
     def _guard(self, fallback: T, act: Callable[[], T]) -> T:
         """An exception would end SGLang's thread."""
         return self._report.guard("an access to pages failed", fallback, act)
 
     def _has_pages(self, pool: str, keys: Sequence[str], host_indices: Any) -> bool:
-        pages = 0 if host_indices is None else len(host_indices) // page_tokens(self._pools[pool])
+        pages = 0 if host_indices is None else len(host_indices) // page_tokens(self._caches.pool(pool))
         if pages != len(keys):
             self._report.warn(f"SGLang passed {len(keys)} keys for {pages} pages of the pool {pool}")
         return pages == len(keys)
-
-    def _blocks(self, pool: str) -> BufferStore:
-        blocks = self._blocks_of.get(pool)
-        if blocks is None:
-            size = self._page_bytes(pool)
-            # Divides the sizes so that each pool has room for the same number of pages.
-            all_bytes = sum(self._page_bytes(name) for name in self._pools)
-            options = dataclasses.replace(
-                self._options,
-                pinned_bytes=self._options.pinned_bytes * size // all_bytes,
-                disk_bytes=self._options.disk_bytes * size // all_bytes,
-            )
-            rank = self._rank(pool)
-            config = options.cache_config(flat_shape(size), rank.tensor_size * rank.pipeline_size)
-            access = open_access(self._client, self._cache_name(pool), config, size, self._report)
-            blocks = self._blocks_of[pool] = BufferStore(access, size, self._report)
-        return blocks
-
-    def _cache_name(self, pool: str) -> str:
-        if self._options.cache is not None:
-            named = f"{self._options.cache}.{self._rank(pool).label}"
-            return named if pool == KV else f"{named}.{pool}"
-        identity = identity_of(
-            self._config,
-            self._pools[pool],
-            pool,
-            in_place=self._is_in_place(pool),
-            pool_page_bytes=self._page_bytes(pool),
-        )
-        return identity.cache_name(self._rank(pool))
-
-    def _page_bytes(self, pool: str) -> int:
-        return page_bytes(self._pools[pool], in_place=self._is_in_place(pool))
-
-    def _is_in_place(self, pool: str) -> bool:
-        # SGLang always passes indices for the other pools.
-        return self._in_place or pool != KV
-
-    def _rank(self, pool: str) -> Any:
-        # A state is not replicated, even if the latent is: each rank has its own.
-        replicated = self._config.is_mla_model and pool != str(PoolName.MAMBA)
-        return rank_of(self._config, replicated=replicated)

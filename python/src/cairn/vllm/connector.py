@@ -72,7 +72,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             tensor, pipeline = get_tensor_model_parallel_rank(), get_pp_group().rank_in_group
             rank = setup.rank(tensor, pipeline)
             saves = setup.saves and tensor % setup.replicas == 0
-            self._worker = WorkerSide(setup, rank, saves=saves, report=self._report)
+            part = setup.part(tensor)
+            self._worker = WorkerSide(setup, rank, saves=saves, report=self._report, part=part)
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -80,6 +81,10 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return False
 
     # The scheduler's part.
+
+    @guarded(lambda: None)
+    def on_new_request(self, request: Any) -> None:
+        self._in_scheduler.arrived(request)
 
     @guarded(lambda: (0, False))
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cairn.engine.hints import hint_or_none
+from cairn.engine.actions import KeysOf, RequestActions, wishes_of
+from cairn.engine.costs import Advice, Costs
+from cairn.engine.hints import cairn_fields, hint_or_none
 from cairn.engine.keys import Extra, KeyChain
 from cairn.engine.lookup import Finder, Found, GroupFinder, Lookups
 from cairn.engine.plan import Computed, Planner, Step
@@ -39,29 +42,53 @@ class SchedulerSide:
 
             self._events = Events(client, setup, report)
         on_found = None if self._events is None else self._events.found
-        self._finder: Finder
-        if setup.has_kv_groups:
-            self._finder = GroupFinder(client, caches, fast_tier, report, groups, on_found)
-        else:
-            self._finder = Finder(client, caches, fast_tier, report, on_found)
+        self._costs = Costs(setup.options.load if setup.loads else "never", time.monotonic)
+        finder = GroupFinder if setup.has_kv_groups else Finder
+        self._finder: Finder = finder(client, caches, fast_tier, report, groups, self._costs, on_found)
         self._lookups = Lookups(self._finder)
+        self._actions = RequestActions(client, caches, report)
         self._key_tokens = groups.key_tokens
         self._planner = Planner(groups)
         self._numbers = {one.number: place for place, one in enumerate(setup.layer_groups)}
         self._requests: dict[str, Any] = {}
         self._holding: dict[str, Found] = {}  # what pins the blocks of running loads
+        self._loading: dict[str, tuple[Advice, float]] = {}  # running loads, and when they began
+        self._computing: dict[
+            str, tuple[int, float]
+        ] = {}  # prompts: the first token computed, and when that began
         self._looked_up = 0
         self._hits = 0
+
+    def arrived(self, request: Any) -> None:
+        """Sends the actions of a new request, or keeps them until it has ended."""
+        hints, params = getattr(request, "kv_hints", None), request.kv_transfer_params
+        if hints is not None or params:
+            wishes = wishes_of(request.request_id, params, hints, self._report)
+            if wishes:
+                self._actions.arrived(request.request_id, wishes, self._keys_for(request))
+
+    def _keys_for(self, request: Any) -> KeysOf:
+        """May be called on another thread, beside the engine's loop: hashing a long prompt takes milliseconds."""
+        shareable = may_be_shared(request)
+        prompt = list(request.all_token_ids) if shareable else []
+        block, root, size = extra_of_block(request), self._setup.identity.root, self._key_tokens
+
+        def keys_of(tokens: Sequence[int] | None, salt: str | None) -> Sequence[bytes]:
+            chain = KeyChain(root, size, extra_of_request(request, salt))
+            return chain.extend(prompt, block) if tokens is None else chain.extend(tokens)
+
+        return keys_of
 
     def matched_tokens(self, request: Any, computed_tokens: int) -> int | None:
         """How many tokens beyond the computed ones can be loaded; None if that is not known yet."""
         name = request.request_id
+        self._computing.pop(name, None)  # it was preempted
         if not may_be_shared(request):
             return 0
         is_new = not self._planner.knows(name)
         if is_new:
             chain = KeyChain(self._setup.identity.root, self._key_tokens, extra_of_request(request))
-            hint = hint_or_none(request.kv_transfer_params, "kv_transfer_params", self._report)
+            hint = hint_or_none(cairn_fields(request.kv_transfer_params), "kv_transfer_params", self._report)
             self._planner.begin(name, chain, extra_of_block(request), hint)
             self._requests[name] = request
         keys = self._planner.keys(name, request.all_token_ids)
@@ -79,7 +106,14 @@ class SchedulerSide:
         self._count(len(keys) - computed, max(present.matched - computed, 0))
         if not self._setup.loads or request.skip_reading_prefix_cache:
             return 0
-        return tokens
+        advice = self._lookups.advice(name)
+        if advice is None:
+            return tokens
+        # The engine may have computed more since the look-up, of another request with the same prefix.
+        advised = 0 if advice.offer is None else max(0, min(advice.offer.tokens - computed_tokens, tokens))
+        self._report.count("slower_blocks", (tokens - advised) // self._key_tokens)
+        self._report.count("probes", advice.is_probe)
+        return advised
 
     def allocated(self, request: Any, tables: Sequence[list[int]], loaded_tokens: int) -> None:
         """Records that the engine reserved blocks for the request, and that it wants `loaded_tokens` loaded.
@@ -90,8 +124,10 @@ class SchedulerSide:
         found = self._lookups.take(name)
         if loaded_tokens > 0:
             self._holding[name] = found
+            advice = found.advice or Advice(None)
+            self._loading[name] = advice, time.monotonic()
             try:
-                self._planner.load(name, self._own(tables), loaded_tokens)
+                self._planner.load(name, self._own(tables), loaded_tokens, advice.limit_s)
             except Exception:  # the engine waits for the load, so it must end
                 self._report.failed("a load could not be planned")
                 self._planner.refuse(name)
@@ -100,6 +136,7 @@ class SchedulerSide:
 
     def step(self, output: Any) -> Step:
         """What the workers load before this step and save after it."""
+        self._measure(output.num_scheduled_tokens)
         may_wait = self._setup.steps_alone and not output.num_scheduled_tokens
         step = Step(loads=self._planner.take_loads(), may_wait=may_wait)
         if self._setup.saves:
@@ -158,13 +195,52 @@ class SchedulerSide:
             for name in self._holding:
                 self._planner.failed(name, failed_blocks)
         for name in requests:
+            self._load_ended(name)
             self._lookups.release(self._holding.pop(name, Found()))
+
+    def _load_ended(self, name: str) -> None:
+        advice, began = self._loading.pop(name, (Advice(None), 0.0))
+        if advice.offer is None:
+            return
+        seconds = time.monotonic() - began
+        # What the load waited for in the shared tier was measured apart.
+        sources = {source: size for source, size in advice.offer.sources.items() if source != "shared"}
+        if not self._planner.has_failed(name):
+            self._costs.loaded(sources, seconds)
+        elif seconds >= advice.limit_s:
+            self._costs.gave_up(sources, seconds)
+
+    def _measure(self, scheduled: Mapping[str, int]) -> None:
+        """Measures how long prompts take: from the step that computes their first tokens to the end of the step
+        that computed their last ones, whatever else was computed in these steps."""
+        now = time.monotonic()
+        for name in list(self._computing):
+            self._prompt_ended(name, now)
+        for name in scheduled:
+            request = self._requests.get(name)
+            if request is not None and name not in self._computing:
+                begin = request.num_computed_tokens
+                if begin < getattr(request, "num_prompt_tokens", 0) and not has_answer(request):
+                    self._computing[name] = begin, now
+
+    def _prompt_ended(self, name: str, now: float) -> None:
+        request = self._requests.get(name)
+        if request is not None and has_answer(request):
+            begin, began = self._computing.pop(name)
+            self._costs.computed(begin, request.num_prompt_tokens, now - began)
+            self._report.count("prompt_tokens", request.num_prompt_tokens - begin)
+            self._report.count("prompt_seconds", now - began)
 
     def finished(self, request: Any) -> None:
         """Forgets a request that has ended. If its load is still running, its blocks stay pinned until that
         ends."""
+        if request.request_id in self._computing:
+            self._prompt_ended(request.request_id, time.monotonic())
+            self._computing.pop(request.request_id, None)
         hint = self._planner.hint(request.request_id)
-        self._lookups.hint(self._planner.end(request.request_id), hint)
+        keys = self._planner.end(request.request_id)
+        self._lookups.hint(keys, hint)
+        self._actions.ended(request.request_id, keys, keys if self._setup.saves else ())
         self._requests.pop(request.request_id, None)
         self._lookups.forget(request.request_id)
 
@@ -176,6 +252,7 @@ class SchedulerSide:
             self._lookups.release(found)
         if self._events is not None:
             self._events.close()
+        self._actions.close()
         self._lookups.close()
 
     def _count(self, blocks: int, hits: int) -> None:
@@ -206,18 +283,23 @@ class _Tables:
         return self._tables
 
 
+def has_answer(request: Any) -> bool:
+    """Whether the first token of a vLLM request's answer is there."""
+    return bool(len(request.all_token_ids) > request.num_prompt_tokens)
+
+
 def may_be_shared(request: Any) -> bool:
     """False for prompts given as embeddings: they have no tokens to identify them by."""
     return request.prompt_embeds is None
 
 
-def extra_of_request(request: Any) -> object:
+def extra_of_request(request: Any, salt: str | None = None) -> object:
     """What all blocks of a vLLM request depend on besides tokens. A LoRA is identified by name and path, because
-    its number differs between processes."""
-    lora = request.lora_request
-    if lora is None and request.cache_salt is None:
+    its number differs between processes. salt: instead of the request's own."""
+    lora, salt = request.lora_request, request.cache_salt if salt is None else salt
+    if lora is None and salt is None:
         return None
-    return {"salt": request.cache_salt, "lora": None if lora is None else [lora.lora_name, lora.lora_path]}
+    return {"salt": salt, "lora": None if lora is None else [lora.lora_name, lora.lora_path]}
 
 
 def extra_of_block(request: Any) -> Extra | None:

@@ -10,6 +10,7 @@ from typing import Any
 from cairn.engine.groups import Group, Groups
 from cairn.engine.keys import Identity, Rank, all_ranks
 from cairn.engine.options import MAX_ROW_VALUES, Options, Unsupported
+from cairn.engine.store import Part
 from cairn.model import CacheConfig, KvGroup, Shape
 
 # A request that takes longer counts as a miss.
@@ -23,8 +24,9 @@ WINDOWS = {
 }
 STATES = {"MambaSpec": "mamba"}
 SUPPORTED = FULL | WINDOWS | STATES
-# The server's limit.
+# The server's limits.
 MAX_GROUPS = 16
+MAX_HEADS = 1024
 # The only one of vLLM's modes in which it keeps states at the ends of blocks and says where.
 STATE_MODE = "align"
 # Parts of a model's configuration that describe the machine or the library and do not change any value.
@@ -70,6 +72,10 @@ class Setup:
     saves: bool
     steps_alone: bool  # no other step runs in parallel, and no other engine waits for this one's steps
     publishes_events: bool  # to those who subscribe to the engine's events
+    # The KV heads of the whole model, if its blocks are cut by heads: all tensor ranks then share a cache, and each
+    # has its part of the blocks.
+    heads: int | None = None
+    head_ranks: int = 1  # how many parts the engine's ranks have
 
     @staticmethod
     def of(config: Any, kv_cache_config: Any) -> Setup:
@@ -88,21 +94,28 @@ class Setup:
                 f"CairnConnector does not support pipeline_parallel_size={parallel.pipeline_parallel_size} "
                 f"with {len(groups)} KV cache groups, only 1"
             )
-        replicas = getattr(kv_cache_config, "kv_tp_replicas", 1)
         events = config.kv_events_config
         own = [kv_cache_config.kv_cache_groups[group.number] for group in groups]
+        specs = [group.kv_cache_spec for group in own]
+        replicas = max(getattr(kv_cache_config, "kv_tp_replicas", 1), _head_replicas(config, specs))
+        parts = parallel.tensor_parallel_size // replicas
+        heads = _heads(specs, parts)
+        # Engines with other numbers of ranks then find the blocks.
+        is_shared = heads is not None or (parts == 1 and config.model_config.use_mla)
         return Setup(
             options=Options.of(transfer.kv_connector_extra_config),
-            identity=Identity(config.model_config.model, _facts(config, own)),
+            identity=Identity(config.model_config.model, _facts(config, own, is_shared=is_shared)),
             layer_groups=groups,
             left_out=left_out,
-            ranks=all_ranks(parallel.tensor_parallel_size // replicas, parallel.pipeline_parallel_size),
+            ranks=all_ranks(1 if heads else parts, parallel.pipeline_parallel_size),
             replicas=replicas,
             num_blocks=kv_cache_config.num_blocks,
             loads=transfer.kv_role != "kv_producer",
             saves=transfer.kv_role != "kv_consumer",
             steps_alone=parallel.pipeline_parallel_size == 1 and parallel.data_parallel_size == 1,
             publishes_events=events is not None and events.enable_kv_cache_events,
+            heads=heads,
+            head_ranks=parts if heads else 1,
         )
 
     @property
@@ -117,17 +130,31 @@ class Setup:
     def rank(self, tensor: int, pipeline: int) -> Rank:
         """The rank of the worker at these positions."""
         sizes = self.ranks[0]
-        return Rank(tensor // self.replicas, sizes.tensor_size, pipeline, sizes.pipeline_size)
+        tensor = 0 if self.heads else tensor // self.replicas
+        return Rank(tensor, sizes.tensor_size, pipeline, sizes.pipeline_size)
+
+    def part(self, tensor: int) -> Part | None:
+        """The part of each block that the worker at this position has; None if it has whole blocks."""
+        return None if self.head_ranks == 1 else Part(tensor // self.replicas, self.head_ranks)
 
     def cache_name(self, rank: Rank) -> str:
         named = self.options.cache
         if named is None:
-            return self.identity.cache_name(rank)
+            return self.identity.cache_name(rank, self.heads)
         return named if len(self.ranks) == 1 else f"{named}.{rank.label}"
 
     def cache_config(self, num_layers: int, layer_values: int, dtype_bytes: int) -> CacheConfig | None:
         """The configuration of one rank's cache, whose blocks have `layer_values` values in each layer; None if an
         existing cache must be used."""
+        if self.heads:
+            values = self.groups.key_tokens * (self.heads // self.head_ranks)
+            if layer_values % values:
+                raise Unsupported(
+                    f"CairnConnector does not support {layer_values} values for {values} heads and tokens"
+                )
+            inner = layer_values // values
+            shape = Shape(num_layers, self.heads, self.groups.key_tokens, inner, dtype_bytes, shards=self.heads)
+            return self.options.cache_config(shape, len(self.ranks))
         page, rest = self.groups.key_tokens, layer_values % self.groups.key_tokens
         page, inner = (1, layer_values) if rest else (page, layer_values // page)
         shape = Shape(num_layers, 1, page, inner, dtype_bytes)
@@ -198,8 +225,30 @@ def _kv_group(group: Group, shape: BlockShape) -> KvGroup:
     return KvGroup(group.name, group.kind, layout, group.window_tokens or None)
 
 
-def _facts(config: Any, groups: Sequence[Any]) -> dict[str, object]:
-    """What two engines must agree on to share blocks."""
+def _is_full_attention(specs: Sequence[Any]) -> bool:
+    return len(specs) == 1 and type(specs[0]).__name__ == "FullAttentionSpec"
+
+
+def _head_replicas(config: Any, specs: Sequence[Any]) -> int:
+    """How many consecutive ranks have the same KV head, because the model has fewer of them than there are ranks.
+    vLLM itself does not say so for each kind of attention. Ranks never share states."""
+    total = getattr(config.model_config, "get_total_num_kv_heads", None)
+    if total is None or not _is_full_attention(specs):
+        return 1
+    return max(config.parallel_config.tensor_parallel_size // max(total(), 1), 1)
+
+
+def _heads(specs: Sequence[Any], parts: int) -> int | None:
+    """The KV heads of the whole model, if each of `parts` ranks has some of them in blocks of one kind. Blocks of
+    states cannot be cut by heads, and a latent is the same on all ranks."""
+    if not _is_full_attention(specs):
+        return None
+    heads = getattr(specs[0], "num_kv_heads", 0) * parts
+    return heads if 0 < heads <= MAX_HEADS else None
+
+
+def _facts(config: Any, groups: Sequence[Any], *, is_shared: bool) -> dict[str, object]:
+    """The facts that two engines must agree on to share blocks. is_shared: the number of ranks is none of them."""
     model, parallel = config.model_config, config.parallel_config
     described = model.hf_config.to_dict()
     speculative = getattr(config, "speculative_config", None)
@@ -209,7 +258,7 @@ def _facts(config: Any, groups: Sequence[Any]) -> dict[str, object]:
         "dtype": str(model.dtype),
         "quantization": model.quantization,
         "kv_cache_dtype": str(config.cache_config.cache_dtype),
-        "tensor_parallel_size": parallel.tensor_parallel_size,
+        "tensor_parallel_size": 1 if is_shared else parallel.tensor_parallel_size,
         "pipeline_parallel_size": parallel.pipeline_parallel_size,
         # A drafter's layers are part of the same blocks.
         "speculative": None if speculative is None else [str(speculative.method), str(speculative.model)],

@@ -11,7 +11,9 @@ from cairn.engine.access import TIMEOUT_S, Access, open_access, open_group_acces
 from cairn.engine.keys import Rank
 from cairn.engine.mover import IDLE_WAIT_S, Mover, Pool
 from cairn.engine.plan import Load, Save, Step
+from cairn.engine.options import Unsupported
 from cairn.engine.report import Report
+from cairn.engine.store import Part
 from cairn.vllm.setup import BlockShape, Setup
 
 # A larger load or save over HTTP goes in several requests, in parallel. At 13 MB/s such a request ends within its
@@ -24,6 +26,7 @@ class ShapedPool(Pool, Protocol):
 
     num_layers: int
     layer_values: int
+    layer_shape: Sequence[int]  # of a block in a layer
     dtype_bytes: int
 
     def adopt(self, memory: memoryview) -> None: ...
@@ -32,9 +35,13 @@ class ShapedPool(Pool, Protocol):
 class WorkerSide:
     """Used by the worker's thread only."""
 
-    def __init__(self, setup: Setup, rank: Rank, *, saves: bool, report: Report) -> None:
+    def __init__(
+        self, setup: Setup, rank: Rank, *, saves: bool, report: Report, part: Part | None = None
+    ) -> None:
+        """part: of each block, that the worker has."""
         self._setup = setup
         self._rank = rank
+        self._part = part
         self._saves = saves
         self._report = report
         self._client = setup.options.client(TIMEOUT_S)
@@ -142,13 +149,23 @@ class WorkerSide:
             yield slice(begin, min(begin + step, count))
 
     def _open(self, pool: ShapedPool) -> Access:
+        if self._setup.heads:
+            # Others would read blocks of another order as theirs.
+            wanted = (self._setup.heads // self._setup.head_ranks, self._setup.groups.key_tokens)
+            if tuple(pool.layer_shape[:2]) != wanted:
+                raise Unsupported(
+                    f"CairnConnector supports layers whose blocks are ordered by KV heads, then tokens, here {wanted}; "
+                    f"this worker's blocks have the shape {tuple(pool.layer_shape)}"
+                )
         config = self._setup.cache_config(pool.num_layers, pool.layer_values, pool.dtype_bytes)
         name = self._setup.cache_name(self._rank)
-        return open_access(self._client, name, config, pool.block_bytes, self._report, pool.adopt)
+        return open_access(self._client, name, config, pool.block_bytes, self._report, pool.adopt, self._part)
 
     def _open_groups(self, pools: Sequence[ShapedPool]) -> Access:
         shapes = [BlockShape(pool.num_layers, pool.layer_values, pool.dtype_bytes) for pool in pools]
         groups = self._setup.kv_groups(shapes)
         config, key_tokens = self._setup.group_cache_config(groups), self._setup.groups.key_tokens
         name = self._setup.cache_name(self._rank)
-        return open_group_access(self._client, name, config, groups, key_tokens, self._report)
+        # The memory is one for all groups, so one pool registers it.
+        adopt = pools[0].adopt
+        return open_group_access(self._client, name, config, groups, key_tokens, self._report, adopt)
