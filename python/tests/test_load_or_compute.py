@@ -26,8 +26,10 @@ from test_vllm_groups import FULL, STATE, WINDOW
 
 PROMPT = [number * 7 % 1000 for number in range(90)]
 USABLE = 88  # tokens
-# A prompt like this one takes a second to compute; a byte of a slow tier takes a second to load.
-FAST, SLOW = 1e-6, 1.0
+# What a prompt like this one takes to compute, and a byte of a slow tier to load: so long that no load on a busy
+# machine is given up because it takes longer.
+COMPUTE_S = PATIENCE_S
+FAST, SLOW = 1e-6, COMPUTE_S
 
 
 def teach(scheduler: SchedulerSide, seconds_a_byte: dict[str, float]) -> Costs:
@@ -36,7 +38,7 @@ def teach(scheduler: SchedulerSide, seconds_a_byte: dict[str, float]) -> Costs:
 
 def teach_costs(costs: Costs, seconds_a_byte: dict[str, float]) -> Costs:
     for tokens in (45, 90) * 3:
-        costs.computed(0, tokens, tokens / 90)
+        costs.computed(0, tokens, tokens / 90 * COMPUTE_S)
         for tier, seconds in seconds_a_byte.items():
             costs.loaded({tier: tokens}, tokens * seconds)
     return costs
@@ -214,13 +216,13 @@ class SharedTier(unittest.TestCase):
         teach_costs(self.costs, {"pinned": FAST})
         awaited = self.find().awaited
         assert awaited is not None
-        self.assertAlmostEqual(awaited.limit_s, 60 / 90, delta=0.01)  # for the 60 tokens in the store
+        self.assertAlmostEqual(awaited.limit_s, 60 / 90 * COMPUTE_S, delta=COMPUTE_S / 100)  # for the 60 tokens in the store
         self.client.match.return_value = Match(3, "lease", 0, self.here * 3)
         found = self.finder.find_awaited([key(1), key(2), key(3)], 0, None, awaited)
         self.assertEqual((found.blocks, found.awaited), (3, None))
         waits = [call.kwargs for call in self.client.match.call_args_list if "wait_ms" in call.kwargs]
         self.assertEqual(len(waits), 1)
-        self.assertLessEqual(waits[0]["wait_ms"], 670)
+        self.assertLessEqual(waits[0]["wait_ms"], 670 * COMPUTE_S)
         self.assertIsNotNone(self.costs.seconds_to_load({"shared": 1}))
 
 

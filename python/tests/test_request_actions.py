@@ -45,6 +45,13 @@ def enveloped(*actions: dict[str, Any]) -> dict[str, Any]:
 
 
 class Requests(EngineCase):
+    def setUp(self) -> None:
+        super().setUp()
+        for name in ("STORED_WAIT_S", "CLOSE_S"):
+            patched = mock.patch(f"cairn.engine.actions.{name}", PATIENCE_S)
+            patched.start()
+            self.addCleanup(patched.stop)
+
     def ask(self, engine: FakeEngine, *actions: Any, prompt: Sequence[int] = PROMPT, **more: Any) -> Request:
         """Runs a request with these actions."""
         params = more.pop("params", {"actions": list(actions)} if actions else None)
@@ -73,8 +80,18 @@ class Requests(EngineCase):
         eventually(done)
         return counted
 
+    def until_stored(self, cache: str, prompts: int = 1) -> None:
+        """Waits for the saves, which run in the background, and for the end of their leases."""
+
+        def evictable() -> int:
+            counts = self.client.cache_info(cache).tiers["pinned"].blocks
+            assert counts is not None
+            return counts.evictable
+
+        eventually(lambda: evictable() == prompts * BLOCKS)
+
     def begun(self, **more: Any) -> tuple[FakeEngine, str]:
-        setup = self.setup_of(pinned=more.pop("pinned", 128), **more)
+        setup = self.setup_of(pinned=more.pop("pinned", 512), **more)
         return self.engine(setup), setup.cache_name(setup.ranks[0])
 
     def test_a_pin_without_a_target_keeps_the_blocks_of_the_request(self) -> None:
@@ -90,7 +107,8 @@ class Requests(EngineCase):
     def test_without_a_pin_the_same_blocks_go(self) -> None:
         engine, cache = self.begun()
         self.ask(engine)
-        eventually(lambda: self.client.cache_info(cache).leases == 0 and self.client.clear(cache).leased == 0)
+        self.until_stored(cache)
+        self.client.clear(cache)
         self.assertEqual(self.ask(engine).loaded_tokens, 0)
 
     def test_blocks_that_were_found_belong_to_it_in_the_caches_of_all_ranks(self) -> None:
@@ -169,7 +187,7 @@ class Requests(EngineCase):
         self.ask(engine, params={"cairn": {"session": "agent-7"}})
         engine.close()
         # A request that only waits: its actions are sent nevertheless.
-        other = self.engine(self.setup_of(pinned=128))
+        other = self.engine(self.setup_of(pinned=512))
         pin = {**PIN, "target": {"session": "agent-7"}}
         other.scheduler.arrived(Request("other", [1], kv_transfer_params={"actions": [pin]}))
         self.assertEqual(self.one_pin(cache, BLOCKS).session, "agent-7")
@@ -178,7 +196,7 @@ class Requests(EngineCase):
         engine, cache = self.begun()
         self.ask(engine)
         self.ask(engine, cache_salt="s")
-        eventually(lambda: self.client.cache_info(cache).leases == 0)
+        self.until_stored(cache, prompts=2)
         tokens: dict[str, Any] = {"tokens": PROMPT[:40]}
         cases: list[tuple[dict[str, Any], str | None, bool]] = [
             (tokens, None, True),
@@ -199,6 +217,7 @@ class Requests(EngineCase):
     def test_keys_are_passed_on_as_they_are(self) -> None:
         engine, cache = self.begun()
         self.ask(engine)
+        self.until_stored(cache)
         keys = [block.key.hex() for block in self.client.blocks(cache, limit=3).blocks if block.key is not None]
         self.ask(engine, {**PIN, "target": {"keys": keys}}, prompt=[1])
         self.one_pin(cache, len(keys))
@@ -258,7 +277,7 @@ class Requests(EngineCase):
         engine, cache = self.begun()
         self.ask(engine, params={"actions": "pin", "cache_control": {"type": "ephemeral"}, "session": "s"})
         self.one_pin(cache, BLOCKS)
-        self.assertEqual(self.client.hint(cache, "later", session="s").blocks, BLOCKS)
+        eventually(lambda: self.client.hint(cache, "later", session="s").blocks == BLOCKS)
 
     def test_a_prompt_without_a_full_block_or_without_tokens_has_nothing_to_pin(self) -> None:
         engine, cache = self.begun()
@@ -358,18 +377,26 @@ class Sending(unittest.TestCase):
         # Nobody waits for the end of its transfer.
         self.assertEqual(action["payload"], {"ttl_ms": 5, "target": {"keys": ["aa", "bb"]}})
 
-    def test_it_waits_for_others_meanwhile_and_not_for_ever(self) -> None:
+    def types_sent(self) -> list[str]:
+        return [one[1]["actions"][0]["action_type"] for one in self.client.sent if one != "."]
+
+    def test_others_do_not_wait_for_its_blocks(self) -> None:
+        self.sender.arrived("r", self.actions({"type": "pin"}), None)
+        with (
+            mock.patch("cairn.engine.actions.STORED_WAIT_S", PATIENCE_S),
+            mock.patch.object(self.client, "contains", lambda cache, keys: "p" if self.client.sent else "."),
+        ):
+            self.sender.ended("r", [b"\xaa"], [b"\xaa"])
+            self.sender.arrived("s", self.actions({"type": "unpin", "target": {"session": "s"}}), None)
+            eventually(lambda: len(self.types_sent()) == 2)
+        self.assertEqual(self.types_sent(), ["unpin", "pin"])
+
+    def test_it_does_not_wait_for_ever(self) -> None:
         self.client.places = ["."] * 1000
         self.sender.arrived("r", self.actions({"type": "pin"}), None)
-        with mock.patch("cairn.engine.actions.STORED_WAIT_S", 0.5):
+        with mock.patch("cairn.engine.actions.STORED_WAIT_S", 0.1):
             self.sender.ended("r", [b"\xaa"], [b"\xaa"])
-        self.sender.arrived("s", self.actions({"type": "unpin", "target": {"session": "s"}}), None)
-
-        def sent() -> list[str]:
-            return [one[1]["actions"][0]["action_type"] for one in self.client.sent if one != "."]
-
-        eventually(lambda: len(sent()) == 2)
-        self.assertEqual(sent(), ["unpin", "pin"])
+        eventually(lambda: self.types_sent() == ["pin"])
 
     def test_each_envelope_stays_one_message(self) -> None:
         session = {"target": {"session": "s"}}
