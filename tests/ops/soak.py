@@ -323,11 +323,22 @@ def differences(before, after):
 
 
 def settled(server):
-    """Returns `held` once leases have expired, cut uploads have ended and transfers have arrived."""
+    """Returns `held` once leases have expired, cut uploads have ended, transfers have arrived and the connections of
+    earlier calls are closed."""
     idle = {"leases", "leased_blocks", "allocated", "committed", "transfers", "queue_depth"}
-    eventually(lambda: all(value == 0 for name, value in held(server).items()
-                           if any(word in name for word in idle)), "all resources to be released")
-    return held(server)
+
+    def is_settled(counts):
+        ended = all(value == 0 for name, value in counts.items() if any(word in name for word in idle))
+        return ended and counts["connections"] == 1  # of the call that asks
+
+    latest = []
+
+    def look():
+        latest[:] = [held(server)]
+        return is_settled(latest[0])
+
+    eventually(look, "all resources to be released")
+    return latest[0]
 
 
 def run_clients(server, options, seconds, tally, sizes):
