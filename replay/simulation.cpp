@@ -107,7 +107,9 @@ std::uint64_t hits_of(const ReadRequests& read, const SimulatedOrder& order,
 NextUse next_use_of(const PromptRequest& request) {
   for (const AgentAction& action : request.after) {
     if (action.type != AgentAction::Type::retain || action.hash_ids != nullptr) continue;
-    return ReuseHint{.kind = ReuseHint::Kind::within, .within_ms = action.length_ms}.next_use();
+    // As a server: a hint for a later time would let them go first.
+    const auto within_ms = std::min<std::uint64_t>(action.length_ms, kLongestExpectedMs);
+    return ReuseHint{.kind = ReuseHint::Kind::within, .within_ms = within_ms}.next_use();
   }
   return request.hint.next_use();
 }

@@ -314,12 +314,18 @@ struct PrefetchRequest {
   std::int32_t priority = 0;
   std::uint64_t max_blocks = UINT64_MAX;  // copies
   std::shared_ptr<BlockQuota> quota = {};
+  LeaseHolder holder = {};  // whose share it takes; null: only the share of all applies
 };
+// Room for blocks that a prefetch fetches from elsewhere, in its share of a tier. The destructor
+// gives it back. REQUIRES then: the caller does not hold the cache's lock.
+class PrefetchRoom;
 struct PrefetchStart {
   std::optional<TransferId> transfer = {};  // nullopt: nothing has to be copied
   std::uint64_t blocks = 0;                 // in the tier or above, or on their way
   std::uint64_t beyond = 0;                 // without room, or beyond max_blocks
   std::vector<BlockKey> missing = {};       // not in the cache
+  std::size_t may_come = 0;                 // of the missing, from the first on: they have room
+  std::shared_ptr<const PrefetchRoom> room = {};  // theirs, until they are here; null: none
 };
 
 // Moves blocks down, to make room above for others.
@@ -346,13 +352,15 @@ struct DemoteStart {
 // Wishes for blocks without a pin.
 struct RetainRequest {
   std::span<const BlockKey> keys = {};
-  std::optional<std::uint8_t> priority = {};  // at least this
-  std::uint32_t ttl_ms = 0;                   // expected again within; a TTL lasts at least as long
+  // At least this; above kOrdinaryPriority only in the holder's share of the tier.
+  std::optional<std::uint8_t> priority = {};
+  std::uint32_t ttl_ms = 0;  // expected again within; a TTL lasts at least as long
   LeaseHolder holder = {};
 };
 struct RetainResult {
   std::uint64_t blocks = 0;
   std::uint64_t missing = 0;
+  std::uint64_t budget = 0;  // of the blocks: some copy has only kOrdinaryPriority
 };
 
 // Result of evict() and clear(), in copies.
@@ -636,7 +644,7 @@ class Cache {
   // Counts keys that a prefetch did not find anywhere.
   void count_prefetch_missing(std::uint64_t keys);
   // Blocks that a prefetch has fetched from the shared tier are here, and wait for their request.
-  void note_prefetched(std::span<const BlockKey> keys);
+  void note_prefetched(std::span<const BlockKey> keys, const LeaseHolder& holder);
   // Treats blocks as if they had been used since their commit, where that decides about a copy of
   // them. The order of eviction stays as it is.
   void count_as_used_again(std::span<const BlockKey> keys);

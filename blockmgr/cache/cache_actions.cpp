@@ -13,6 +13,26 @@ namespace {
 // Keys looked up under one hold of the lock, some 200 ns each with what follows.
 constexpr std::size_t kActionStep = 64;
 
+// Raises the priority of all copies. Returns false if the caller's share did not allow it for one.
+bool raise(CacheLock& locked, EntryNumber entry, const RetainRequest& request) {
+  BlockStore& store = locked->store;
+  const UserNumber user = locked->leases.user_of(request.holder);
+  bool fits = true;
+  for (const Tier tier : kTiers) {
+    const SlotNumber slot = store.entry(entry).slots[index_of(tier)];
+    if (slot == kNoSlot) continue;
+    const SlotRef at(tier, slot);
+    std::uint8_t priority = *request.priority;
+    if (priority > kOrdinaryPriority && store.record(at).priority < priority &&
+        !store.has_share(at, user)) {
+      priority = kOrdinaryPriority;
+      fits = false;
+    }
+    store.raise_priority(at, priority, user);
+  }
+  return fits;
+}
+
 // Chooses the blocks of a demotion, from the last to the first, so that the blocks that follow a
 // block are decided before it.
 class Demotion {
@@ -114,20 +134,20 @@ Result<RetainResult> Cache::retain(const RetainRequest& request) {
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
       if (i > 0 && i % kActionStep == 0) locked.yield();
       CAIRN_TRY(locked.check_usable());
-      // The end of a prefix stays its least recently used part.
-      const EntryNumber entry =
-          locked->store.find(request.keys[request.keys.size() - 1 - i], locked.now());
+      const EntryNumber entry = locked->store.find(request.keys[i], locked.now());
       if (entry == kNoEntry) {
         ++result.missing;
         continue;
       }
       ++result.blocks;
-      if (request.priority) locked->store.raise_priority(entry, *request.priority);
+      if (request.priority && !raise(locked, entry, request)) ++result.budget;
       locked->store.extend_ttl(entry, locked.now() + ttl);
     }
   }
   const std::vector<KeyView> keys(request.keys.begin(), request.keys.end());
-  const ReuseHint again{.kind = ReuseHint::Kind::within, .within_ms = request.ttl_ms};
+  // A hint for a later time would let them go first.
+  const ReuseHint again{.kind = ReuseHint::Kind::within,
+                        .within_ms = std::min<std::uint64_t>(request.ttl_ms, kLongestExpectedMs)};
   CAIRN_TRY(hint({.keys = keys, .reuse = again, .holder = request.holder}));
   return result;
 }
@@ -152,8 +172,9 @@ void Cache::count_as_used_again(std::span<const BlockKey> keys) {
   }
 }
 
-void Cache::note_prefetched(std::span<const BlockKey> keys) {
+void Cache::note_prefetched(std::span<const BlockKey> keys, const LeaseHolder& holder) {
   CacheLock locked(*core_, LockUse::upkeep);
+  const UserNumber user = locked->leases.user_of(holder);
   for (std::size_t i = 0; i < keys.size() && !locked->dropped; ++i) {
     if (i > 0 && i % kActionStep == 0) locked.yield();
     const EntryNumber entry = locked->store.find(keys[i], locked.now());
@@ -162,7 +183,7 @@ void Cache::note_prefetched(std::span<const BlockKey> keys) {
     if (locked->store.record(at).used_again) {
       locked->store.count_prefetched(PrefetchResult::used, 1);  // between its arrival and now
     } else {
-      locked->store.set_prefetched(at);
+      locked->store.set_prefetched(at, user);
     }
   }
 }

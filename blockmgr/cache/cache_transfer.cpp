@@ -20,6 +20,16 @@ constexpr std::size_t kLookedAtAtOnce = 1024;
 // Prefetched blocks are guesses, so most of a tier stays for blocks that were asked for.
 constexpr double kPrefetchShare = 0.25;
 
+// Units that the holder's prefetches may bring to a tier now.
+std::uint64_t prefetch_room(CacheLock& locked, Tier tier, const LeaseHolder& holder) {
+  const SlotPool& slots = locked->store.pool(tier);
+  // A small tier has room for one block, too.
+  const auto most =
+      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kPrefetchShare * slots.limit()));
+  const std::uint64_t of_all = most - std::min(most, slots.prefetched_units());
+  return std::min(of_all, locked->store.asked_room(slots, locked->leases.user_of(holder)));
+}
+
 // Prepares a transfer, from its first key until its launch. Added keys are pinned. The destructor
 // releases them if the transfer was not launched.
 class TransferStart {
@@ -32,7 +42,10 @@ class TransferStart {
     batch_->drop_source = terms.move;
     batch_->lease = terms.lease;
   }
-  void make_prefetch() { batch_->is_prefetch = true; }
+  void make_prefetch(CacheLock& locked, const LeaseHolder& holder) {
+    batch_->is_prefetch = true;
+    batch_->prefetching_user = locked->leases.user_of(holder);
+  }
   TransferStart(const TransferStart&) = delete;
   TransferStart& operator=(const TransferStart&) = delete;
   ~TransferStart() {
@@ -44,6 +57,7 @@ class TransferStart {
   }
 
   std::uint64_t total() const { return total_; }
+  std::uint64_t missing_units() const { return missing_units_; }
   void count(LeaseQuotaShare pins) { batch_->pins = std::move(pins); }
 
   // Adds a key. Returns false, without adding it, if new copies would take more than `room` units
@@ -61,6 +75,10 @@ class TransferStart {
       counted_ += counts ? 1u : 0u;
       ++missing_;
       missing_units_ += units;
+      if (batch_->is_prefetch) {
+        batch_->prefetching_units += units;
+        locked->store.pool(terms_.to).expect_prefetched(batch_->prefetching_user, units);
+      }
     }
     ++total_;
     if (role == Transfers::Role::there || role == Transfers::Role::named) ++already_there_;
@@ -292,6 +310,28 @@ Result<std::optional<TransferId>> Cache::onboard(const OnboardRequest& request) 
   return std::optional(*id);
 }
 
+class PrefetchRoom {
+ public:
+  PrefetchRoom(CacheLock& locked, Tier tier, UserNumber user)
+      : core_(locked.core().shared_from_this()), tier_(tier), user_(user) {}
+  PrefetchRoom(const PrefetchRoom&) = delete;
+  PrefetchRoom& operator=(const PrefetchRoom&) = delete;
+  ~PrefetchRoom() {
+    CacheLock locked(*core_, LockUse::upkeep);
+    locked->store.pool(tier_).unexpect_prefetched(user_, units_);
+  }
+  void add(CacheLock& locked, std::uint64_t units) {
+    units_ += units;
+    locked->store.pool(tier_).expect_prefetched(user_, units);
+  }
+
+ private:
+  const std::shared_ptr<CacheCore> core_;
+  const Tier tier_;
+  const UserNumber user_;
+  std::uint64_t units_ = 0;
+};
+
 Result<PrefetchStart> Cache::prefetch(const PrefetchRequest& request) {
   CacheCore& core = *core_;
   CAIRN_TRY(core.check_tier(request.to));
@@ -299,19 +339,18 @@ Result<PrefetchStart> Cache::prefetch(const PrefetchRequest& request) {
   const TransferRequest terms{
       .to = request.to, .priority = request.priority, .quota = request.quota};
   TransferStart start(core_, terms);
-  start.make_prefetch();
   PrefetchStart result;
   const auto take_on = [&]() -> Result<> {
     CacheLock locked(core, LockUse::transfer);
     CAIRN_TRY(locked.check_usable());
     locked->leases.end_overdue(locked);
-    const SlotPool& slots = locked->store.pool(request.to);
-    const auto most = static_cast<std::uint64_t>(kPrefetchShare * slots.limit());
-    const std::uint64_t waiting =
-        slots.prefetched_units() + locked->transfers.prefetching(request.to);
-    const std::uint64_t room = std::min(
-        locked->slots.attainable(locked, request.to),
-        std::max<std::uint64_t>(most, 1) - std::min(std::max<std::uint64_t>(most, 1), waiting));
+    start.make_prefetch(locked, request.holder);
+    const std::uint64_t attainable = locked->slots.attainable(locked, request.to);
+    const auto room = [&] {
+      // Others may have taken some of the share meanwhile.
+      return std::min(attainable,
+                      start.missing_units() + prefetch_room(locked, request.to, request.holder));
+    };
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
       if (i > 0 && i % kTakenOnAtOnce == 0) locked.yield();
       CAIRN_TRY(locked.check_usable());
@@ -326,10 +365,25 @@ Result<PrefetchStart> Cache::prefetch(const PrefetchRequest& request) {
       } else if (start.total() >= request.max_blocks) {
         ++result.beyond;
       } else {
-        const auto taken_on = start.add(locked, entry, room);
+        const auto taken_on = start.add(locked, entry, room());
         if (!taken_on) return taken_on.error();
         ++(*taken_on ? result.blocks : result.beyond);
       }
+    }
+    // What another server or a store may bring has its room from now on.
+    std::shared_ptr<PrefetchRoom> for_missing;
+    for (const BlockKey& key : result.missing) {
+      if (start.total() + result.may_come >= request.max_blocks) break;
+      const std::uint32_t units = locked->store.pool(request.to).units_of(key.kv_group());
+      if (prefetch_room(locked, request.to, request.holder) < units) break;
+      if (!for_missing) {
+        for_missing = std::make_shared<PrefetchRoom>(locked, request.to,
+                                                     locked->leases.user_of(request.holder));
+        result.room = for_missing;
+      }
+      for_missing->add(locked, units);
+      if (++result.may_come % kLookedAtAtOnce == 0) locked.yield();
+      CAIRN_TRY(locked.check_usable());
     }
     return {};
   };

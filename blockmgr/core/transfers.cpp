@@ -98,6 +98,11 @@ Urgency who_waits_for(const TransferBatch& batch) {
   invariant_broken("Purpose", "a value outside the enumeration");
 }
 
+std::uint32_t units_of(CacheLock& locked, const TransferBatch& batch,
+                       const TransferBatch::Item& item) {
+  return locked->store.pool(batch.to).units_of(locked->store.kv_group(item.source));
+}
+
 Raise raise_of(const TransferBatch& batch) {
   return {.priority = batch.urgency(), .urgency = who_waits_for(batch)};
 }
@@ -236,25 +241,33 @@ void Transfers::hold_for_lease(CacheLock& locked, const TransferBatch& batch, Sl
   }
 }
 
+void Transfers::end_expected(CacheLock& locked, TransferBatch& batch, std::uint64_t units) {
+  units = std::min(units, batch.prefetching_units);  // 0 of what is no prefetch
+  if (units == 0) return;
+  batch.prefetching_units -= units;
+  locked->store.pool(batch.to).unexpect_prefetched(batch.prefetching_user, units);
+}
+
 bool Transfers::arrived(CacheLock& locked, TransferBatch& batch, std::size_t index) {
   batch.items[index].ended = true;
   const TransferBatch::Item item = batch.items[index];
   Route& route = route_of(batch, item.source.tier());
   --route.in_flight_blocks;
   ++route.blocks[static_cast<std::size_t>(TransferOutcome::done)];
+  end_expected(locked, batch, units_of(locked, batch, item));
   route.bytes += block_bytes(locked.core().shape(locked->store.kv_group(item.source)));
 
   SlotRecord& source = locked->store.record(item.source);
   const bool vanished = source.gone;
   const EntryNumber key = source.owner;
   if (!vanished && locked->store.entry(key).slots[index_of(batch.to)] == kNoSlot) {
-    locked->store.record(item.destination).priority = source.priority;
+    locked->store.record(item.destination).priority = locked->store.own_priority(item.source);
     locked->store.record(item.destination).used_again = source.used_again;
     locked->store.copy_history(item.source, item.destination);
     locked->store.add_copy(key, item.destination);
     hold_for_lease(locked, batch, item.destination);
     if (batch.is_prefetch && !is_requested({batch.keys[index], batch.to})) {
-      locked->store.set_prefetched(item.destination);
+      locked->store.set_prefetched(item.destination, batch.prefetching_user);
     }
   }
   locked->store.unpin(item.destination);
@@ -300,6 +313,7 @@ void Transfers::not_arrived(CacheLock& locked, TransferBatch& batch, std::size_t
   --route.in_flight_blocks;
   const TransferOutcome outcome = error ? TransferOutcome::failed : TransferOutcome::cancelled;
   ++route.blocks[static_cast<std::size_t>(outcome)];
+  end_expected(locked, batch, units_of(locked, batch, item));
   ++(error ? batch.failed : batch.skipped);
   if (error == nullptr && batch.is_prefetch && !is_requested({batch.keys[index], batch.to})) {
     locked->store.count_prefetched(PrefetchResult::late, 1);
@@ -325,7 +339,7 @@ void Transfers::finish(CacheLock& locked, const Batch& batch) {
   if (std::exchange(batch->over, true)) return;
   moving_.erase(batch->number);
   let_kept_go(locked, *batch);
-  prefetching_[index_of(batch->to)] -= batch->prefetching_units;
+  end_expected(locked, *batch, batch->prefetching_units);
   batch->pins.give_back_all();
   if (batch->ended) batch->ended(locked, *batch);
   if (!batch->transfer) return;

@@ -89,8 +89,6 @@ class Transfers {
   };
   const Route& route(Tier from, Tier to) const { return routes_[index_of(from)][index_of(to)]; }
   const DiskAdmissionStats& disk_admission() const { return disk_admission_; }
-  // Units that prefetches under way bring to the tier.
-  std::uint64_t prefetching(Tier to) const { return prefetching_[index_of(to)]; }
   std::uint64_t disk_full() const { return disk_full_; }  // not written: disk full
 
  private:
@@ -114,6 +112,8 @@ class Transfers {
   // Returns false if its key is gone.
   bool arrived(CacheLock& locked, TransferBatch& batch, std::size_t index);
   void not_arrived(CacheLock& locked, TransferBatch& batch, std::size_t index, const Error* error);
+  // These units of a prefetch came, or do not come any more.
+  static void end_expected(CacheLock& locked, TransferBatch& batch, std::uint64_t units);
   void cancel_batch(CacheLock& locked, const Batch& batch);
   void finish(CacheLock& locked, const Batch& batch);
   // Whether a request waits for the key that a prefetch brings.
@@ -144,7 +144,6 @@ class Transfers {
   std::array<std::array<Route, kNumTiers>, kNumTiers> routes_;  // [from][to]
   DiskAdmissionStats disk_admission_;
   std::uint64_t disk_full_ = 0;
-  std::array<std::uint64_t, kNumTiers> prefetching_{};
 };
 
 }  // namespace cairn

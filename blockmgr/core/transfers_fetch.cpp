@@ -121,18 +121,13 @@ void Transfers::launch(CacheLock& locked, const Batch& batch, std::uint64_t alre
   locked.services().transfers.add(*batch->transfer,
                                   TransferTable::Arrived{.blocks = already_there});
   transfers_.emplace(*batch->transfer, batch);
-  if (batch->is_prefetch) {
-    for (const TransferBatch::Item& item : batch->items) {
-      batch->prefetching_units += locked->store.units_in(item.source);
-    }
-    prefetching_[index_of(batch->to)] += batch->prefetching_units;
-  }
   if (!batch->items.empty()) return ask_for_slots(locked, batch);
   if (batch->ended_all()) finish(locked, batch);
 }
 
 void Transfers::give_up(CacheLock& locked, const Batch& batch) {
   batch->cancelled = true;  // batches that it follows no longer inform it
+  end_expected(locked, *batch, batch->prefetching_units);
   Batch again;
   for (std::size_t i = batch->items.size(); i-- > 0;) {
     if (i > 0 && i % kLetGoAtOnce == 0) locked.yield();

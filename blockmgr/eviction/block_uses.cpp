@@ -11,6 +11,10 @@ constexpr RequestNumber kSameRequest = 16;
 // A block belongs to the request that last used its parent if fewer requests than this have begun
 // since. At most this many are computed at a time.
 constexpr RequestNumber kRequestsAtOnce = 256;
+// Hints of a kind count as one request if no other request comes between them, so that a client
+// that sends many does not make the policy forget what it knows of requests. Within this time,
+// because the policy reads their ages from it.
+constexpr std::int64_t kHintsTogetherMs = 1'000;
 // It does not pay to remember more evicted blocks than this: 8 times the cache's blocks, and more
 // for small caches.
 constexpr std::uint64_t kGhostsABlock = 8;
@@ -34,16 +38,21 @@ RequestNumber BlockUses::begin_match(const Match& match) {
   const bool again = seen.key_hash == match.last_key_hash && seen.blocks == match.blocks &&
                      last_ - seen.request < kSameRequest;
   if (!again) {
-    last_ = policy_->begin({.blocks = match.blocks, .unix_ms = match.unix_ms});
+    last_used_ = last_ = policy_->begin({.blocks = match.blocks, .unix_ms = match.unix_ms});
     seen = {match.last_key_hash, last_, match.blocks};
   }
   return seen.request;
 }
 
 RequestNumber BlockUses::begin_hint(NextUse next_use, std::int64_t unix_ms) {
-  last_ = policy_->begin({.blocks = 0, .unix_ms = unix_ms});
-  policy_->ended(last_, {.next_use = next_use});
-  return last_;
+  Hints& hints = hints_[static_cast<std::size_t>(next_use)];
+  const bool goes_on = hints.of_used == last_used_ && unix_ms - hints.unix_ms < kHintsTogetherMs;
+  if (!goes_on || hints.request == 0) {
+    last_ = policy_->begin({.blocks = 0, .unix_ms = unix_ms});
+    policy_->ended(last_, {.next_use = next_use});
+    hints = {last_, last_used_, unix_ms};
+  }
+  return hints.request;
 }
 
 void BlockUses::stored(BlockHistory& block, const Stored& stored) {
@@ -61,7 +70,7 @@ void BlockUses::stored(BlockHistory& block, const Stored& stored) {
   }
   if (stored.parent != nullptr && stored.parent->is_known()) consider(stored.parent->request);
   if (begun_since == kRequestsAtOnce) {
-    request = last_ = policy_->begin({.blocks = 0, .unix_ms = stored.unix_ms});
+    request = last_used_ = last_ = policy_->begin({.blocks = 0, .unix_ms = stored.unix_ms});
   }
   use(block, request, stored.is_hub);
 }

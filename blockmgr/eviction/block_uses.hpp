@@ -95,8 +95,17 @@ class BlockUses {
     return table[key_hash >> (64 - kSeenBits)];
   }
 
+  // The latest hints of a kind, and the latest request of another kind by then.
+  struct Hints {
+    RequestNumber request = 0;
+    RequestNumber of_used = 0;
+    std::int64_t unix_ms = 0;
+  };
+
   std::unique_ptr<EvictionPolicy> policy_;
   GhostTable ghosts_;
+  std::array<Hints, kNextUses> hints_{};
+  RequestNumber last_used_ = 0;
   SeenTable asked_;
   SeenTable expected_;
   RequestNumber last_ = 0;

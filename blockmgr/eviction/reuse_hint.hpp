@@ -23,6 +23,8 @@ constexpr std::int64_t expected_within_ms(NextUse next_use) {
   constexpr std::array<std::int64_t, kNextUses> kWithinMs = {0, 0, 0, 400'000, 120'000, 30'000};
   return kWithinMs[static_cast<std::size_t>(next_use)];
 }
+// A hint `within` a longer time is one for later.
+inline constexpr std::int64_t kLongestExpectedMs = expected_within_ms(NextUse::within_400_s);
 
 // The hint as the client gave it. It changes only which blocks are evicted first.
 struct ReuseHint {

@@ -224,6 +224,7 @@ BlockStore::Committed BlockStore::commit(SlotRef at, NewBlock block) {
   }
   if (block.epoch != 1) index_.rare(number).epoch = block.epoch;
   entry.user = block.user;
+  met(block.user);
   if (!block.metadata.empty()) set_metadata(number, std::move(block.metadata));
   entry.cut_off = 0;
   if (entry.parent != kNoEntry) link_child(number);
@@ -463,14 +464,14 @@ void BlockStore::relocate(const Relocation& move) {
   fresh.last_use = old.last_use;
   fresh.used_again = old.used_again;
   fresh.cut_off = old.cut_off;
-  copy_history(move.from, move.to);
+  if (uses_) history(move.to) = history(move.from);
+  fresh.hinted = old.hinted;
   slots.hand_place_over(move.from.slot(), move.to.slot());
   if (old.is_protected) {
     slots.unprotect(move.from.slot());
     slots.protect(move.to.slot());
   }
-  slots.set_prefetched(move.to.slot(), old.prefetched);
-  slots.set_prefetched(move.from.slot(), false);
+  slots.move_asked(move.from.slot(), move.to.slot());
   if (move.to.tier() == Tier::disk) note_disk_slot(move.to.slot());
   old.owner = kNoOwner;
   old.gone = true;

@@ -212,13 +212,17 @@ class BlockStore {
   void note_user(EntryNumber number, UserNumber user) {
     Entry& entry = index_[number];
     if (entry.user != user) entry.user = kSeveralUsers;
+    met(user);
+  }
+  // A user of the cache.
+  void met(UserNumber user) {
+    if (user == first_token_ || user <= kNoToken) return;
+    several_tokens_ = first_token_ != 0;
+    if (!several_tokens_) first_token_ = user;
   }
   bool is_hub(SlotRef at) const { return index_[record(at).owner].children >= kHubChildren; }
   // Call for a further copy of a block: it takes over the history of the first.
-  void copy_history(SlotRef from, SlotRef to) {
-    if (uses_) history(to) = history(from);
-    record(to).hinted = record(from).hinted;
-  }
+  void copy_history(SlotRef from, SlotRef to);
   BlockHistory& history(SlotRef at) { return pool(at.tier()).history(at.slot()); }
   const BlockHistory& history(SlotRef at) const { return pool(at.tier()).history(at.slot()); }
   // Reports the end of the request that last used these blocks: see EvictionPolicy::ended(). The
@@ -227,7 +231,7 @@ class BlockStore {
 
   // A user's hint for blocks. Pass the end of a prefix first. `never` and `later` count only if
   // nobody else needs the block: it has had no other user, and it has no child, or a single one
-  // with such a hint.
+  // with such a hint. `within` counts only in the user's share, if several tokens use the cache.
   struct UseHint {
     NextUse next_use = NextUse::unknown;
     UserNumber user = kSeveralUsers;
@@ -334,13 +338,26 @@ class BlockStore {
   // Keys whose protected copy was dropped since the last call. The caller may protect another copy.
   std::vector<Trail> take_unprotected() { return std::exchange(unprotected_, {}); }
   bool any_unprotected() const { return !unprotected_.empty(); }
-  // Raises the priority of all copies, which then count as used now.
-  void raise_priority(EntryNumber entry, std::uint8_t priority);
+  // Raises the priority of a copy for the user, whose share it takes if the priority is above that
+  // of ordinary blocks. The copy then counts as used now.
+  void raise_priority(SlotRef at, std::uint8_t priority, UserNumber user);
+  // That of the copies of this copy in other tiers: raised copies have a share of one tier.
+  std::uint8_t own_priority(SlotRef at) const;
+  // One token may ask to keep or to bring this share of a tier without a use: prefetched blocks,
+  // raised ones, and those with a hint that a use comes soon. They are guesses, and a token that
+  // guesses everything must take little from the others: half of what its pins may take by default.
+  // Where one token, or none, uses the cache, there is nobody to take from.
+  static constexpr double kShareOfToken = 0.05;
+  std::uint64_t asked_room(const SlotPool& slots, UserNumber user) const;  // units
+  // Whether the user may ask for this slot.
+  bool has_share(SlotRef at, UserNumber user) const;
   // No effect if it has no TTL, or one that ends later.
   void extend_ttl(EntryNumber entry, TimePoint expires_at);
 
   // --- copies that came before their request
-  void set_prefetched(SlotRef at) { pool(at.tier()).set_prefetched(at.slot(), true); }
+  void set_prefetched(SlotRef at, UserNumber user) {
+    pool(at.tier()).set_prefetched(at.slot(), user);
+  }
   std::uint64_t prefetched(PrefetchResult result) const {
     return prefetched_[static_cast<std::size_t>(result)];
   }
@@ -415,7 +432,7 @@ class BlockStore {
   bool blocked(EntryNumber entry, Tier tier) const;
   bool holds_children(EntryNumber entry) const;
   void end_prefetch(SlotRef at, PrefetchResult result) {
-    pool(at.tier()).set_prefetched(at.slot(), false);
+    pool(at.tier()).end_prefetched(at.slot());
     count_prefetched(result, 1);
   }
   void set_parent(NewBlock& block) const;
@@ -434,7 +451,8 @@ class BlockStore {
   void hand_on(const Entry& entry, SlotRef from);
   void forget_hint(SlotRef at);
   bool believes(SlotRef at, const UseHint& use_hint) const;
-  void set_hinted(SlotRef at, NextUse next_use);
+  // user: whose hint it is; 0: unknown.
+  void set_hinted(SlotRef at, NextUse next_use, UserNumber user = 0);
   void end_lease_pin(SlotRef at);
   void note_disk_slot(SlotNumber slot) const;
   void publish(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
@@ -463,6 +481,8 @@ class BlockStore {
   std::array<std::array<std::uint64_t, kNumEvictionReasons>, kNumTiers> evictions_{};
   std::vector<Trail> unprotected_;
   std::array<std::uint64_t, kNumPrefetchResults> prefetched_{};
+  UserNumber first_token_ = 0;
+  bool several_tokens_ = false;
   std::uint64_t attached_bytes_ = 0;
   std::uint64_t lease_pins_ = 0;
   bool freed_ = false;

@@ -157,14 +157,37 @@ void BlockStore::forget_hint(SlotRef at) {
   list_last(at);
 }
 
+void BlockStore::copy_history(SlotRef from, SlotRef to) {
+  if (uses_) history(to) = history(from);
+  const UserNumber user = pool(from.tier()).asked().user_of(from.slot(), UserUnits::hinted);
+  // The copy needs a share of its own tier.
+  if (user != 0 && !has_share(to, user)) return;
+  record(to).hinted = record(from).hinted;
+  pool(to.tier()).set_expected(to.slot(), user);
+}
+
 bool BlockStore::believes(SlotRef at, const UseHint& use_hint) const {
   const SlotRecord& slot = record(at);
   if (slot.life != SlotLife::committed || slot.gone) return false;
-  if (expected_within_ms(use_hint.next_use) > 0) return true;
+  if (expected_within_ms(use_hint.next_use) > 0) return has_share(at, use_hint.user);
   const Entry& entry = index_[slot.owner];
   const std::uint32_t following = following_blocks(slot.owner);
   const bool is_end = following == 0 || (following == 1 && entry.ends_hinted != 0);
   return is_end && entry.user == use_hint.user && use_hint.user != kSeveralUsers;
+}
+
+bool BlockStore::has_share(SlotRef at, UserNumber user) const {
+  const SlotPool& slots = pool(at.tier());
+  const std::uint32_t more = slots.asked().has(at.slot()) ? 0 : units_in(at);
+  return more <= asked_room(slots, user);
+}
+
+std::uint64_t BlockStore::asked_room(const SlotPool& slots, UserNumber user) const {
+  if (user <= kNoToken || !several_tokens_) return UINT64_MAX;
+  // A small tier has room for one block, too.
+  const auto most =
+      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kShareOfToken * slots.limit()));
+  return most - std::min(most, slots.asked().of(user));
 }
 
 // The children of the same group, 2 at most: the windows and states of a block's key do not follow
@@ -183,9 +206,11 @@ std::uint32_t BlockStore::following_blocks(EntryNumber number) const {
 }
 
 // REQUIRES: `at` is not listed.
-void BlockStore::set_hinted(SlotRef at, NextUse next_use) {
+void BlockStore::set_hinted(SlotRef at, NextUse next_use, UserNumber user) {
   SlotRecord& slot = record(at);
   slot.hinted = next_use;
+  const bool counts = user > kNoToken && expected_within_ms(next_use) > 0;
+  pool(at.tier()).set_expected(at.slot(), counts ? user : UserNumber{0});
   const Entry& entry = index_[slot.owner];
   const bool lowers = next_use == NextUse::never || next_use == NextUse::later;
   if (entry.parent == kNoEntry) return;
@@ -195,7 +220,7 @@ void BlockStore::set_hinted(SlotRef at, NextUse next_use) {
 
 bool BlockStore::hint(SlotRef at, const UseHint& use_hint) {
   if (!believes(at, use_hint)) return false;
-  set_hinted(at, use_hint.next_use);
+  set_hinted(at, use_hint.next_use, use_hint.user);
   return true;
 }
 
@@ -206,7 +231,7 @@ bool BlockStore::hint_now(SlotRef at, const UseHint& use_hint, RequestNumber hin
   if (slot.hinted == use_hint.next_use && expected_within_ms(slot.hinted) == 0) return true;
   const bool listed = slot.place == EvictionPlace::listed;
   if (listed) pool(at.tier()).unlist(at.slot());
-  set_hinted(at, use_hint.next_use);
+  set_hinted(at, use_hint.next_use, use_hint.user);
   if (uses_ && !follows_full_block(kv_group(at))) uses_->rehinted(history(at), hint);
   if (listed) {
     slot.last_use = next_stamp();
@@ -306,20 +331,26 @@ void BlockStore::unprotect(SlotRef at) {
   free_or_list(slot.owner);
 }
 
-void BlockStore::raise_priority(EntryNumber number, std::uint8_t priority) {
-  for (Tier tier : kTiers) {
-    const SlotNumber slot = index_[number].slots[index_of(tier)];
-    if (slot == kNoSlot || pool(tier)[slot].priority >= priority) continue;
-    const SlotRef at(tier, slot);
-    const bool listed = record(at).place == EvictionPlace::listed;
-    if (listed) pool(tier).unlist(at.slot());
-    record(at).priority = priority;
-    if (listed) {
-      record(at).last_use = next_stamp();
-      list_last(at);
-    }
-    if (tier == Tier::disk) note_disk_slot(at.slot());
+void BlockStore::raise_priority(SlotRef at, std::uint8_t priority, UserNumber user) {
+  SlotPool& slots = pool(at.tier());
+  if (slots[at.slot()].priority >= priority) return;
+  if (priority > kOrdinaryPriority) slots.set_raised(at.slot(), user);
+  const bool listed = record(at).place == EvictionPlace::listed;
+  if (listed) slots.unlist(at.slot());
+  record(at).priority = priority;
+  if (listed) {
+    record(at).last_use = next_stamp();
+    list_last(at);
   }
+  if (at.tier() == Tier::disk) note_disk_slot(at.slot());
+}
+
+std::uint8_t BlockStore::own_priority(SlotRef at) const {
+  const SlotPool& slots = pool(at.tier());
+  const std::uint8_t priority = slots[at.slot()].priority;
+  return slots.asked().user_of(at.slot(), UserUnits::raised) != 0
+             ? std::min(priority, kOrdinaryPriority)
+             : priority;
 }
 
 void BlockStore::extend_ttl(EntryNumber number, TimePoint expires_at) {

@@ -69,11 +69,47 @@ std::uint32_t SlotPool::protected_units() const {
   return units;
 }
 
-void SlotPool::set_prefetched(SlotNumber slot, bool prefetched) {
-  SlotRecord& record = records_[slot];
-  if (record.prefetched == prefetched) return;
-  record.prefetched = prefetched;
-  prefetched_units_ += prefetched ? units_in(slot) : -units_in(slot);
+void SlotPool::set_prefetched(SlotNumber slot, UserNumber user) {
+  if (records_[slot].prefetched) return;
+  records_[slot].prefetched = true;
+  prefetched_units_ += units_in(slot);
+  asked_.add({slot, units_in(slot)}, user, UserUnits::prefetched);
+}
+
+void SlotPool::end_prefetched(SlotNumber slot) {
+  if (!records_[slot].prefetched) return;
+  records_[slot].prefetched = false;
+  prefetched_units_ -= units_in(slot);
+  asked_.end({slot, units_in(slot)}, UserUnits::prefetched);
+}
+
+void SlotPool::expect_prefetched(UserNumber user, std::uint64_t units) {
+  prefetched_units_ += units;
+  asked_.expect(user, units);
+}
+
+void SlotPool::unexpect_prefetched(UserNumber user, std::uint64_t units) {
+  prefetched_units_ -= units;
+  asked_.unexpect(user, units);
+}
+
+void SlotPool::set_raised(SlotNumber slot, UserNumber user) {
+  asked_.add({slot, units_in(slot)}, user, UserUnits::raised);
+}
+
+void SlotPool::set_expected(SlotNumber slot, UserNumber user) {
+  if (user != 0) {
+    asked_.add({slot, units_in(slot)}, user, UserUnits::hinted);
+  } else if (asked_.has_any()) {
+    asked_.end({slot, units_in(slot)}, UserUnits::hinted);
+  }
+}
+
+void SlotPool::move_asked(SlotNumber from, SlotNumber to) {
+  if (!asked_.has_any()) return;
+  records_[to].prefetched = records_[from].prefetched;
+  records_[from].prefetched = false;
+  asked_.move(from, to);
 }
 
 void SlotPool::set_limit(std::uint32_t limit) {
@@ -172,7 +208,8 @@ void SlotPool::give_back(SlotNumber slot) {
   CAIRN_ASSERT(record.pins == 0 && record.leases == 0, "somebody's bytes would be overwritten");
   CAIRN_ASSERT(record.place == EvictionPlace::none, "a free slot would be evicted");
   CAIRN_ASSERT(!record.is_protected, "a pin would protect a free slot");
-  set_prefetched(slot, false);
+  end_prefetched(slot);
+  if (asked_.has_any()) asked_.end({slot, units_in(slot)});
   --counter(record);
   const auto group = static_cast<KvGroupNumber>(record.kv_group);
   // One generation per life: handles of this life are stale from now on.

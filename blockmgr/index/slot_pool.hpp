@@ -13,11 +13,13 @@
 #include "blockmgr/index/free_bitmap.hpp"
 #include "blockmgr/index/slab_map.hpp"
 #include "blockmgr/index/slot_ref.hpp"
+#include "blockmgr/index/user_units.hpp"
 #include "memory/alloc/statistics.hpp"
 
 namespace cairn {
 
 inline constexpr std::uint8_t kMaxPriority = 100;
+inline constexpr std::uint8_t kOrdinaryPriority = 50;  // of a write that names none
 
 // Time of a use: Unix milliseconds for people, and a count in the low bits, so that all stamps
 // differ and the eviction order is exact. 44 bits of milliseconds last for five centuries.
@@ -176,9 +178,20 @@ class SlotPool {
   void add_lease(SlotNumber slot);  // call in addition to a pin
   void remove_lease(SlotNumber slot);
 
-  // A copy that came before its request. Units of those that still wait for it are counted.
-  void set_prefetched(SlotNumber slot, bool prefetched);
-  std::uint32_t prefetched_units() const { return prefetched_units_; }
+  // A copy that the user's prefetch brought, and that still waits for its request.
+  void set_prefetched(SlotNumber slot, UserNumber user);
+  void end_prefetched(SlotNumber slot);
+  // Units that the user's prefetches will bring.
+  void expect_prefetched(UserNumber user, std::uint64_t units);
+  void unexpect_prefetched(UserNumber user, std::uint64_t units);
+  std::uint64_t prefetched_units() const { return prefetched_units_; }  // both
+  // The user's retain raised the slot's priority above that of ordinary blocks.
+  void set_raised(SlotNumber slot, UserNumber user);
+  // The user expects a use of the slot soon; 0: nobody does, or nobody's share counts.
+  void set_expected(SlotNumber slot, UserNumber user);
+  void move_asked(SlotNumber from, SlotNumber to);  // of a block that moved within the tier
+  // What users asked for without a use.
+  const UserUnits& asked() const { return asked_; }
   void protect(SlotNumber slot);    // REQUIRES: committed, and not protected
   void unprotect(SlotNumber slot);  // REQUIRES: protected
 
@@ -263,7 +276,8 @@ class SlotPool {
   std::size_t groups_ = 1;                               // all blocks were of groups below this
   std::uint32_t limit_ = 0;
   std::uint32_t beyond_count_ = 0;
-  std::uint32_t prefetched_units_ = 0;
+  UserUnits asked_;
+  std::uint64_t prefetched_units_ = 0;
   std::uint32_t max_used_ = 0;  // peak in use
   std::uint64_t frees_ = 0;
   const EvictionPolicy* policy_;

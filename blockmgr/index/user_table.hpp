@@ -12,6 +12,7 @@ namespace cairn {
 // The user of a block, in one byte of its entry: a token, or kSeveralUsers.
 using UserNumber = std::uint8_t;
 inline constexpr UserNumber kSeveralUsers = std::numeric_limits<UserNumber>::max();
+inline constexpr UserNumber kNoToken = 1;  // 0 is no number: the entry is unused
 
 // Numbers the tokens that use one cache. Each number stands for one name, so tokens beyond the
 // first 253 count as kSeveralUsers: no block is known to be theirs alone. Not thread-safe.
@@ -28,7 +29,6 @@ class UserTable {
   }
 
  private:
-  static constexpr UserNumber kNoToken = 1;  // 0 is no number: the entry is unused
   static constexpr std::size_t kMaxNames = kSeveralUsers - kNoToken - 1;
 
   std::unordered_map<std::string, UserNumber> numbers_;

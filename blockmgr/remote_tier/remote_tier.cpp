@@ -90,9 +90,11 @@ void RemoteTier::probe_remote(const Look& look, UniqueFunction<void(Beyond)> don
   const auto first = look.keys.first(std::min(look.keys.size(), kMaxLookAhead));
   std::vector<BlockKey> keys(first.begin(), first.end());
   auto answer = [self = shared_from_this(), to = look.to, quota = look.quota,
-                 fetches = look.fetches, done = std::move(done)](Found found) mutable {
-    self->looked(std::move(found), {.keys = {}, .to = to, .quota = quota, .fetches = fetches},
-                 done);
+                 fetches = look.fetches, most = look.most_fetched,
+                 done = std::move(done)](Found found) mutable {
+    const Look without_keys{
+        .keys = {}, .to = to, .quota = quota, .fetches = fetches, .most_fetched = most};
+    self->looked(std::move(found), without_keys, done);
     self->context_->under_way.leave();
   };
   if (holders_) {
@@ -338,7 +340,7 @@ std::vector<TransferId> RemoteTier::fetch(Found found, const std::vector<bool>& 
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const std::uint64_t hash = plain_hash(keys[i]);
       if (!holders_) remember(hash);
-      if (here[i]) continue;
+      if (here[i] || i >= look.most_fetched) continue;
       if (const auto at = fetching_.find(hash); at != fetching_.end()) {
         if (std::ranges::find(transfers, at->second) == transfers.end()) {
           transfers.push_back(at->second);

@@ -65,7 +65,8 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     std::span<const KeyView> keys;
     Tier to = Tier::pinned;
     std::shared_ptr<BlockQuota> quota = {};
-    bool fetches = true;  // false: only report what the store has
+    bool fetches = true;                  // false: only report what the store has
+    std::size_t most_fetched = SIZE_MAX;  // leading keys; the others are only looked up
   };
   struct Beyond {
     std::uint64_t blocks = 0;  // how many of the leading keys the store has

@@ -12,6 +12,7 @@
 #include "blockmgr/index/slot_ref.hpp"
 #include "blockmgr/index/stats.hpp"
 #include "blockmgr/index/types.hpp"
+#include "blockmgr/index/user_table.hpp"
 #include "transport/transfer/transfer_job.hpp"
 
 namespace cairn {
@@ -39,7 +40,8 @@ struct TransferBatch {
   bool drop_source = false;                          // transfer
   bool is_prefetch = false;                          // transfer: no request waits for it yet
   bool is_waited_for = false;                        // a prefetch for which a request waits by now
-  std::uint64_t prefetching_units = 0;               // of a launched prefetch
+  UserNumber prefetching_user = 0;                   // a prefetch's
+  std::uint64_t prefetching_units = 0;               // expected, of its share of the tier
   EvictionReason reason = EvictionReason::capacity;  // offload
   std::optional<TransferId> transfer;
   std::optional<LeaseId> lease;  // also holds the new copies, if it is still open

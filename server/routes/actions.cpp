@@ -152,7 +152,7 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
                                           .holder = caller_.holder});
     if (!retained) return refused(retained.error());
     ActionResult result{.blocks = retained->blocks, .missing = retained->missing};
-    conclude(result, {{keys.size() - most, "max_blocks"}});
+    conclude(result, {{keys.size() - most, "max_blocks"}, {retained->budget, "budget"}});
     return result;
   }
 
@@ -222,6 +222,8 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     ActionResult result = {};
     std::vector<BlockKey> missing = {};
     std::uint64_t beyond = 0;
+    std::size_t may_come = 0;  // of the missing, from the first on
+    std::shared_ptr<const PrefetchRoom> room = {};
     std::uint32_t wait_ms = 0;
     std::optional<std::uint32_t> deadline_ms = {};
   };
@@ -235,7 +237,8 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
                                    .to = to,
                                    .priority = action.priority.value_or(0),
                                    .max_blocks = action.max_blocks,
-                                   .quota = caller_.quota});
+                                   .quota = caller_.quota,
+                                   .holder = caller_.holder});
     if (!start) {
       add(refused(start.error()));
       return true;
@@ -244,6 +247,8 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
         Prefetch{.result = {.blocks = start->blocks, .transfer = start->transfer},
                  .missing = std::move(start->missing),
                  .beyond = start->beyond,
+                 .may_come = start->may_come,
+                 .room = std::move(start->room),
                  .wait_ms = action.wait_ms,
                  .deadline_ms = action.deadline_ms});
     if (start->transfer) follow(*prefetch, *start->transfer);
@@ -263,22 +268,31 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
       if (!self->service_.readers.try_post(go_on)) go_on();
     };
     // Without a match, what the shared tier has of several KV groups cannot be put together here.
-    tier->probe_remote({.keys = views, .to = to, .quota = caller_.quota}, std::move(looked));
+    tier->probe_remote(
+        {.keys = views, .to = to, .quota = caller_.quota, .most_fetched = prefetch->may_come},
+        std::move(looked));
     return false;
   }
 
   void fetched(Prefetch& prefetch, const RemoteTier::Beyond& beyond) {
-    const auto count = std::min<std::size_t>(beyond.blocks, prefetch.missing.size());
+    const auto there = std::min<std::size_t>(beyond.blocks, prefetch.missing.size());
+    const auto count = std::min(there, prefetch.may_come);
     const auto first = prefetch.missing.begin();
     std::vector<BlockKey> coming(first, first + static_cast<std::ptrdiff_t>(count));
-    prefetch.missing.erase(first, first + static_cast<std::ptrdiff_t>(count));
+    prefetch.missing.erase(first, first + static_cast<std::ptrdiff_t>(there));
     prefetch.result.blocks += count;
+    prefetch.beyond += there - count;
     for (const TransferId id : beyond.transfers) {
       follow(prefetch, id);
       if (!prefetch.result.transfer) prefetch.result.transfer = id;
       static_cast<void>(service_.manager.watch_transfer(
-          id, [cache = cache_, coming](const TransferStatus&) { cache->note_prefetched(coming); }));
+          id, [cache = cache_, holder = caller_.holder, coming,
+               room = prefetch.room](const TransferStatus&) mutable {
+            cache->note_prefetched(coming, holder);
+            room.reset();
+          }));
     }
+    prefetch.room.reset();
   }
 
   // Waits for the transfer as long as the action wants, and cancels it at the deadline.

@@ -45,6 +45,11 @@ class PrefetchTest : public ::testing::Test {
     rig_.scheduler->wait_idle();
     return start;
   }
+  // With one token there is nobody to take from.
+  void both_use_it() {
+    ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(900, 1), .holder = kOwner}));
+    ASSERT_TRUE(rig_.put(*cache_, {.keys = keys(901, 1), .holder = kOther}));
+  }
   void close() {
     gate_->close();
     closed_ = true;
@@ -142,6 +147,45 @@ TEST_F(PrefetchTest, UnderWayCountsToo) {
   open();
 }
 
+// A twentieth of these tiers is less than two blocks.
+TEST_F(PrefetchTest, OfOneTokenLeaveRoomForThoseOfOthers) {
+  store(keys(1, 12), Tier::disk);
+  const auto blocks_of = [&](const LeaseHolder& holder) {
+    const PrefetchStart start = cache_->prefetch({.keys = keys(1, 12), .holder = holder}).value();
+    rig_.scheduler->wait_idle();
+    return start.blocks;
+  };
+  both_use_it();
+  EXPECT_EQ(blocks_of(kOwner), 1);
+  EXPECT_EQ(blocks_of(kOwner), 1) << "the same block";
+  EXPECT_EQ(blocks_of(kOther), 2) << "one that is there, and one of its own";
+  rig_.match(*cache_, keys(1, 2), 0);
+  EXPECT_EQ(blocks_of(kOwner), 3) << "after their use";
+}
+
+TEST_F(PrefetchTest, OfTheOnlyTokenHasTheShareOfAll) {
+  store(keys(1, 12), Tier::disk);
+  EXPECT_EQ(cache_->prefetch({.keys = keys(1, 12), .holder = kOwner})->blocks, kQuarter);
+}
+
+TEST_F(PrefetchTest, HasRoomForSomeOfTheMissing) {
+  store(keys(1, 2), Tier::disk);
+  PrefetchStart start = prefetch(keys(1, 12));
+  EXPECT_EQ(start.blocks, 2);
+  EXPECT_EQ(start.missing.size(), 10);
+  EXPECT_EQ(start.may_come, kQuarter - 2);
+  EXPECT_EQ(prefetch(keys(20, 4)).may_come, 0) << "while the first may still fetch";
+  start.room.reset();
+  EXPECT_EQ(prefetch(keys(20, 4)).may_come, kQuarter - 2);
+}
+
+TEST_F(PrefetchTest, HasRoomForAtMostItsMaximum) {
+  store(keys(1, 2), Tier::disk);
+  const PrefetchStart start = cache_->prefetch({.keys = keys(1, 12), .max_blocks = 3}).value();
+  rig_.scheduler->wait_idle();
+  EXPECT_EQ(start.may_come, 1);
+}
+
 TEST_F(PrefetchTest, ThatIsCancelledIsLate) {
   store(keys(1, 2), Tier::disk);
   close();
@@ -192,6 +236,31 @@ TEST_F(PrefetchTest, RetainKeepsBlocksLonger) {
   EXPECT_EQ(retained->blocks, 1);
   for (std::uint64_t n = 100; n < 100 + 4 * kSlots; ++n) store({key(n)}, Tier::disk);
   EXPECT_THAT(in(Tier::disk, keys(1, 3)), ElementsAreArray(first));
+}
+
+TEST_F(PrefetchTest, RetainForLongKeepsBlocksLonger) {
+  for (const std::uint64_t n : {1u, 2u, 3u}) store({key(n)}, Tier::disk);
+  EXPECT_TRUE(cache_->retain({.keys = keys(1, 1), .ttl_ms = 86'400'000}));
+  for (std::uint64_t n = 100; n < 100 + 2 * kSlots - 1; ++n) store({key(n)}, Tier::disk);
+  EXPECT_THAT(in(Tier::disk, keys(1, 3)), ElementsAreArray(keys(1, 1)));
+}
+
+TEST_F(PrefetchTest, RetainRaisesPrioritiesWithinTheTokensShare) {
+  const auto over = [&](const LeaseHolder& holder) {
+    return cache_->retain({.keys = keys(1, 12), .priority = 80, .ttl_ms = 60'000, .holder = holder})
+        ->budget;
+  };
+  both_use_it();
+  store(keys(1, 12), Tier::disk);
+  EXPECT_EQ(over(kOwner), 11);
+  EXPECT_EQ(over(kOther), 10) << "the owner's is raised already";
+  // The beginning of the prefix.
+  for (std::uint64_t n = 100; n < 100 + 4 * kSlots; ++n) store({key(n)}, Tier::disk);
+  EXPECT_THAT(in(Tier::disk, keys(1, 12)), ElementsAreArray(keys(1, 2)));
+  for (const BlockKey& each : keys(1, 2)) ASSERT_TRUE(cache_->erase(each.view()));
+  store(keys(1, 12), Tier::disk);
+  EXPECT_EQ(over(kOther), 11) << "their share is free again";
+  EXPECT_EQ(over(nullptr), 0) << "without a token";
 }
 
 TEST_F(PrefetchTest, RetainExtendsATimeToLive) {

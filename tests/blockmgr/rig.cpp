@@ -121,7 +121,8 @@ TransferStatus Rig::transfer(Cache& cache, TransferRequest request) {
 Result<> Rig::put(Cache& cache, const Put& what) {
   auto allocation = allocate(cache, {.count = static_cast<std::uint32_t>(what.keys.size()),
                                      .tier = what.tier,
-                                     .priority = what.priority});
+                                     .priority = what.priority,
+                                     .holder = what.holder});
   if (!allocation) return std::move(allocation).error();
   std::vector<CommitBlock> blocks;
   std::optional<BlockKey> parent = what.parent;

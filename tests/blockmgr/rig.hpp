@@ -73,6 +73,7 @@ class Rig {
     std::optional<BlockKey> parent = {};
     std::uint8_t priority = 50;
     std::optional<std::uint64_t> ttl_ms = {};
+    LeaseHolder holder = {};
   };
   Result<> put(Cache& cache, const Put& what);
 

@@ -530,5 +530,29 @@ TEST(ActionsSharedTest, SharedBlocksComeUpBeforeTheirRequest) {
   EXPECT_EQ(peer.at("reason"), "peer_unsupported");
 }
 
+TEST(ActionsSharedTest, PrefetchesFromTheStoreHaveAShareOfTheTier) {
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
+  const int quarter = static_cast<int>(there.metric("cairn_block_capacity", "tier=\"pinned\"")) / 4;
+  here.store_prefix(0, quarter + 2, "pinned");
+  wait_for_values(redis, quarter + 2);
+  const auto prefetch = [&](int first, int count) {
+    const json action = {
+        {"type", "prefetch"}, {"target", {{"keys", keys(first, count)}}}, {"wait_ms", 30'000}};
+    const json body = {{"actions", json::array({action})}};
+    const json document = other.rest.post(there.path("/actions"), body).document();
+    return document.at("results").at(0);
+  };
+  const json first = prefetch(0, quarter + 2);
+  EXPECT_EQ(first.at("outcome"), "clipped");
+  EXPECT_EQ(first.at("reason"), "budget");
+  EXPECT_EQ(first.at("blocks"), quarter);
+  EXPECT_EQ(first.at("missing"), 0);
+  there.match(keys(0, quarter), 0);
+  const json rest = prefetch(0, quarter + 2);
+  EXPECT_EQ(rest.at("outcome"), "accepted");
+  EXPECT_EQ(rest.at("blocks"), quarter + 2);
+}
+
 }  // namespace
 }  // namespace cairn::e2e
