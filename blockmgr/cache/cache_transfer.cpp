@@ -23,10 +23,8 @@ constexpr double kPrefetchShare = 0.25;
 // Units that the holder's prefetches may bring to a tier now.
 std::uint64_t prefetch_room(CacheLock& locked, Tier tier, const LeaseHolder& holder) {
   const SlotPool& slots = locked->store.pool(tier);
-  // A small tier has room for one block, too.
-  const auto most =
-      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kPrefetchShare * slots.limit()));
-  const std::uint64_t of_all = most - std::min(most, slots.prefetched_units());
+  const std::uint64_t of_all =
+      slots.left_of({.share = kPrefetchShare, .used_units = slots.prefetched_units()});
   return std::min(of_all, locked->store.asked_room(slots, locked->leases.user_of(holder)));
 }
 

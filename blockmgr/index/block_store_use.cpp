@@ -184,10 +184,7 @@ bool BlockStore::has_share(SlotRef at, UserNumber user) const {
 
 std::uint64_t BlockStore::asked_room(const SlotPool& slots, UserNumber user) const {
   if (user <= kNoToken || !several_tokens_) return UINT64_MAX;
-  // A small tier has room for one block, too.
-  const auto most =
-      std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kShareOfToken * slots.limit()));
-  return most - std::min(most, slots.asked().of(user));
+  return slots.left_of({.share = kShareOfToken, .used_units = slots.asked().of(user)});
 }
 
 // The children of the same group, 2 at most: the windows and states of a block's key do not follow

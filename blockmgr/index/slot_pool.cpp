@@ -93,6 +93,11 @@ void SlotPool::unexpect_prefetched(UserNumber user, std::uint64_t units) {
   asked_.unexpect(user, units);
 }
 
+std::uint64_t SlotPool::left_of(const Share& share) const {
+  const auto most = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share.share * limit_));
+  return most - std::min(most, share.used_units);
+}
+
 void SlotPool::set_raised(SlotNumber slot, UserNumber user) {
   asked_.add({slot, units_in(slot)}, user, UserUnits::raised);
 }

@@ -185,6 +185,12 @@ class SlotPool {
   void expect_prefetched(UserNumber user, std::uint64_t units);
   void unexpect_prefetched(UserNumber user, std::uint64_t units);
   std::uint64_t prefetched_units() const { return prefetched_units_; }  // both
+  struct Share {
+    double share = 0;              // of the pool
+    std::uint64_t used_units = 0;  // of it
+  };
+  // Units that a share still has. A small pool has room for one block, too.
+  std::uint64_t left_of(const Share& share) const;
   // The user's retain raised the slot's priority above that of ordinary blocks.
   void set_raised(SlotNumber slot, UserNumber user);
   // The user expects a use of the slot soon; 0: nobody does, or nobody's share counts.

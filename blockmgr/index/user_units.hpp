@@ -54,18 +54,13 @@ class UserUnits {
   bool has_any() const { return !by_slot_.empty(); }
 
   // Units for which there is no slot yet.
-  void expect(UserNumber user, std::uint64_t units) {
-    all_ += units;
-    of_user_[user] += units;
-  }
+  void expect(UserNumber user, std::uint64_t units) { of_user_[user] += units; }
   void unexpect(UserNumber user, std::uint64_t units) {
     std::uint64_t& of_user = of_user_[user];
     CAIRN_ASSERT(of_user >= units, "a user would have less than nothing");
-    all_ -= units;
     of_user -= units;
   }
 
-  std::uint64_t of_all() const { return all_; }
   std::uint64_t of(UserNumber user) const {
     const auto known = of_user_.find(user);
     return known == of_user_.end() ? 0 : known->second;
@@ -86,7 +81,6 @@ class UserUnits {
 
   BySlot by_slot_;
   std::unordered_map<UserNumber, std::uint64_t> of_user_;
-  std::uint64_t all_ = 0;
 };
 
 }  // namespace cairn

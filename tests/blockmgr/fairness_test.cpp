@@ -1,4 +1,4 @@
-// One token that asks for everything, and the others.
+// A token that asks for everything takes little from the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
