@@ -2,6 +2,8 @@ option(CAIRN_BUILD_TESTS "Build the tests" OFF)
 option(CAIRN_BUILD_BENCH "Build the benchmarks" OFF)
 option(CAIRN_UNITY "Compile a dozen sources of a target at once, in a third of the time" ON)
 option(CAIRN_CORE_ONLY "Only the layers below the server, and their tests" OFF)
+option(CAIRN_CLIENTS "Programs that call a server, and the tests that need them" ON)
+option(CAIRN_PLANTED_BUGS "Simulations with planted bugs; the sources of the bugs are compiled one by one" OFF)
 set(CAIRN_SANITIZE "" CACHE STRING "Sanitizer to build with: empty, address (with undefined), thread or fuzzer")
 set_property(CACHE CAIRN_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
 
@@ -28,8 +30,10 @@ if(CAIRN_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -DNDEBUG")
 endif()
 if(CAIRN_SANITIZE STREQUAL "address")
-  # Instrumented code looks to g++ 12 as if it read a variant's other member.
-  add_compile_options(-fsanitize=address -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+  # Instrumented code looks to g++ 12 as if it read a variant's other member. With calls in the place of inline checks a
+  # batch of the core's sources takes 39 s instead of 47.
+  add_compile_options(-fsanitize=address -fno-omit-frame-pointer -Wno-maybe-uninitialized
+                      "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param asan-instrumentation-with-call-threshold=0>")
   add_link_options(-fsanitize=address,undefined)
 elseif(CAIRN_SANITIZE STREQUAL "thread")
   # g++ warns that tsan does not model atomic_thread_fence, which Asio's headers use.
