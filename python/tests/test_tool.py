@@ -1,16 +1,29 @@
 """`python -m cairn`, run as users run it."""
 
+import contextlib
+import io
+import json
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
+from typing import Any
 
 from server import ROOT, ServerCase, block, key
 
+from cairn.__main__ import arguments
+from cairn._base import ClientBase, Verb
+from cairn.command import NOT_HERE
 
-def run(*words: str) -> subprocess.CompletedProcess[bytes]:
+
+def run(*words: str, data: bytes = b"", path: str | None = None) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
-    return subprocess.run([sys.executable, "-B", "-m", "cairn", *words], capture_output=True, env=environment)
+    if path is not None:
+        environment["PATH"] = path
+    command = [sys.executable, "-B", "-m", "cairn", *words]
+    return subprocess.run(command, capture_output=True, env=environment, input=data)
 
 
 class Tool(ServerCase):
@@ -32,6 +45,63 @@ class Tool(ServerCase):
         self.assertEqual(run("--server", "unix:/nowhere", "status").returncode, 3)
         self.assertEqual(run("shout").returncode, 2)
         self.assertEqual(run("--help").returncode, 0)
+
+    def test_every_call_is_a_command(self) -> None:
+        parser = arguments()
+        for name, verb in vars(ClientBase).items():
+            if isinstance(verb, Verb) and name not in NOT_HERE:
+                shown = io.StringIO()
+                with self.assertRaises(SystemExit) as ended, contextlib.redirect_stdout(shown):
+                    parser.parse_args([name.replace("_", "-"), "--help"])
+                self.assertEqual(ended.exception.code, 0, name)
+                self.assertIn(f"usage: cairn {name.replace('_', '-')}", shown.getvalue())
+
+    def test_a_block_goes_its_whole_way_by_commands(self) -> None:
+        self.make()
+
+        def ask(*words: str, data: bytes = b"") -> Any:
+            done = run("--server", self.server.unix, *words, data=data)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout) if done.stdout else None
+
+        put = ask("put", self.name, "aa", "-", "--priority", "70", "--metadata", '{"of": "a test"}', data=block(1))
+        self.assertEqual(put["status"], "committed")
+        self.assertEqual(ask("metadata", self.name, "aa"), {"of": "a test"})
+        self.assertEqual(ask("has", self.name, "aa"), True)
+        pinned = ask("actions", self.name, '[{"type": "pin", "keys": ["aa"], "ttl_ms": 60000}]')
+        self.assertEqual([result["status"] for result in pinned], ["applied"])
+        self.assertEqual(ask("blocks", self.name, "--limit", "1")["blocks"][0]["key"], "aa")
+        self.assertEqual(ask("evict", self.name, "aa", "bb")["evicted"], 0)
+        found = run("--server", self.server.unix, "match", self.name, "aa", "--lease-ms", "60000").stdout.decode()
+        self.assertEqual(ask("release", found.split("lease ")[1].strip()), 1)
+        self.assertIsNone(ask("delete", self.name, "aa", data=b""))
+
+    def test_what_a_command_cannot_read_is_an_error_by_name(self) -> None:
+        self.make()
+        for words, said in (
+            (("put", self.name, "aa", "/no/such/file"), "/no/such/file: No such file or directory"),
+            (("actions", self.name, "[{]"), "argument ACTIONS: no JSON"),
+            (("actions", self.name, "@/no/such"), "/no/such: No such file or directory"),
+            (("make-cache", self.name, '{"tiers": 3}'), "argument CONFIG: it.tiers is '3', not a dict"),
+            (("hint", self.name, "tomorrow"), "argument REUSE: "),
+            (("put", self.name, "aa", "-", "--tier", "tape"), "invalid choice: 'tape'"),
+            (("renew", "0", "long"), "invalid int value: 'long'"),
+        ):
+            done = run("--server", self.server.unix, *words)
+            self.assertIn(done.returncode, (1, 2), words)
+            self.assertIn(said, done.stderr.decode())
+            self.assertNotIn("Traceback", done.stderr.decode())
+
+    def test_a_command_becomes_a_program(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "cairnctl"
+            program.write_text('#!/bin/sh\necho "$0 $@"; exit 5\n')
+            program.chmod(0o755)
+            done = run("ctl", "--server", "x", "status", path=folder)
+            self.assertEqual((done.returncode, done.stdout.decode()), (5, f"{program} --server x status\n"))
+            missing = run("serve", path=folder)
+            self.assertEqual(missing.returncode, 127)
+            self.assertIn(b"there is no cairn-server here", missing.stderr)
 
 
 if __name__ == "__main__":

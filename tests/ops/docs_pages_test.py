@@ -6,7 +6,9 @@ parts is complete.
 usage: docs_pages_test.py CAIRN_SERVER
 """
 
+import functools
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -154,6 +156,12 @@ class Names:
             self.flags[name] = script.read_text()
         self.all_flags = self.run_help + "".join(self.flags.values())
 
+    @functools.cached_property
+    def cairn_help(self):
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "python/src")}
+        command = [sys.executable, "-B", "-m", "cairn", "--help"]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
+
     @staticmethod
     def help_of(program):
         done = subprocess.run([program, "--help"], capture_output=True, text=True)
@@ -208,6 +216,10 @@ def commands_exist(page, block, names):
             made = re.search(rf" {folder}$", text, re.M)
             check((ROOT / program).exists() or made, f"{where}: {program} does not exist")
         else:
+            if program == "cairn":
+                word = line.removeprefix("cairn ").split()[0]
+                check(word in names.cairn_help.split(), f"{where}: cairn has no command {word}")
+                continue
             own = set(re.findall(r"^(\w+)\(\) ", page.text, re.M))
             check(program in OUTSIDE | SHELL | own or shutil.which(program), f"{where}: no program {program}")
         for path in re.findall(r"(?<![\w/.:-])((?:docker|deploy|packaging|examples|tests|bench|docs)/[\w./-]+)", line):

@@ -1,4 +1,4 @@
-"""A command-line tool: `python -m cairn --help`."""
+"""The command `cairn`, also as `python -m cairn`: the server and its programs, and every call of the client."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import os
 import sys
 from collections.abc import Sequence
 
+from cairn import command, programs
 from cairn.address import token_from
 from cairn.client import Client
 from cairn.errors import CairnError, NoAnswer
+from cairn.model import Match
 
 REFUSED, NO_SERVER = 1, 3  # exit codes; argparse exits with 2 for wrong arguments
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m cairn",
-        description="Queries a Cairn server.",
-        epilog="Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); "
+        prog="cairn",
+        description="Starts a Cairn server, or calls one.",
+        epilog="`cairn COMMAND --help` lists what a command takes. Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); "
         "2 wrong arguments; 3 no server answered.",
     )
     parser.add_argument(
@@ -42,30 +44,31 @@ def arguments() -> argparse.ArgumentParser:
         help="timeout of a request (default: %(default)s)",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for word, program in programs.PROGRAMS.items():
+        started = commands.add_parser(word, help=f"start {program}, which takes all that follows", add_help=False)
+        started.add_argument("arguments", nargs=argparse.REMAINDER)
     commands.add_parser("status", help="show the server and its caches")
-    match = commands.add_parser(
-        "match", help="show the longest prefix of the keys that a cache holds, and its tiers"
-    )
-    match.add_argument("cache")
-    match.add_argument("keys", nargs="+", metavar="KEY", help="in hex")
-    get = commands.add_parser("get", help="write a block's bytes, in canonical order, to standard output")
-    get.add_argument("cache")
-    get.add_argument("key", metavar="KEY", help="in hex")
-    get.add_argument("--kv-group", metavar="GROUP", help="the block's KV group, in a cache that has several")
+    command.add_commands(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = arguments().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    if given and given[0] in programs.PROGRAMS:  # argparse would take flags of the program for its own
+        return programs.become(programs.PROGRAMS[given[0]], given[1:])
     try:
+        args = arguments().parse_args(given)
         token = token_from(args.token, "--token") or token_from(os.environ.get("CAIRN_TOKEN"), "CAIRN_TOKEN")
         with Client(args.server, token, args.ca, args.timeout) as client:
             if args.command == "status":
                 status(client)
             elif args.command == "match":
-                match(client, args.cache, args.keys)
+                show_match(command.perform(client, args), len(vars(args)["of.keys"]))
             else:
-                sys.stdout.buffer.write(client.get(args.cache, args.key, kv_group=args.kv_group))
+                command.show(command.perform(client, args))
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (CairnError, ValueError) as error:
         print(f"cairn: {error}", file=sys.stderr)
         return NO_SERVER if isinstance(error, NoAnswer) else REFUSED
@@ -90,12 +93,13 @@ def status(client: Client) -> None:
             print(f"  {name}: {tier.num_blocks} blocks{held}")
 
 
-def match(client: Client, cache: str, keys: list[str]) -> None:
-    found = client.match(cache, keys, lease_ms=0)
-    print(f"{found.matched} of {len(keys)}")
+def show_match(found: Match, asked: int) -> None:
+    print(f"{found.matched} of {asked}")
     for block in found.blocks:
         group = "" if block.kv_group is None else f" {block.kv_group}"
         print(f"{block.key.hex()} {block.tier} {block.slot}{group}")
+    if found.lease:
+        print(f"lease {found.lease}")
 
 
 if __name__ == "__main__":
