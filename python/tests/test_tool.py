@@ -69,7 +69,7 @@ class Tool(ServerCase):
         self.assertEqual(ask("metadata", self.name, "aa"), {"of": "a test"})
         self.assertEqual(ask("has", self.name, "aa"), True)
         pinned = ask("actions", self.name, '[{"type": "pin", "keys": ["aa"], "ttl_ms": 60000}]')
-        self.assertEqual([result["status"] for result in pinned], ["applied"])
+        self.assertEqual([result["outcome"] for result in pinned], ["accepted"])
         self.assertEqual(ask("blocks", self.name, "--limit", "1")["blocks"][0]["key"], "aa")
         self.assertEqual(ask("evict", self.name, "aa", "bb")["evicted"], 0)
         found = run("--server", self.server.unix, "match", self.name, "aa", "--lease-ms", "60000").stdout.decode()
@@ -81,6 +81,7 @@ class Tool(ServerCase):
         for words, said in (
             (("put", self.name, "aa", "/no/such/file"), "/no/such/file: No such file or directory"),
             (("actions", self.name, "[{]"), "argument ACTIONS: no JSON"),
+            (("actions", self.name, '[{"type": "pine"}]'), "it.type is 'pine', not one of pin, unpin, retain"),
             (("actions", self.name, "@/no/such"), "/no/such: No such file or directory"),
             (("make-cache", self.name, '{"tiers": 3}'), "argument CONFIG: it.tiers is '3', not a dict"),
             (("hint", self.name, "tomorrow"), "argument REUSE: "),

@@ -8,7 +8,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import tomllib
 
 from support import ROOT, Folder, Server
 
@@ -60,12 +59,8 @@ def manifests_pull_the_version():
 
 
 def python_package_has_the_version():
-    project = ROOT / "python" / "pyproject.toml"
-    if not project.exists():
-        return
-    metadata = tomllib.loads(project.read_text())["project"]
-    if "version" not in metadata.get("dynamic", []):
-        check_is_version(metadata.get("version"), "python/pyproject.toml")
+    package = (ROOT / "python/src/cairn/__init__.py").read_text()
+    check_is_version(re.search(r'^__version__ = "(.*)"$', package, re.M).group(1), "cairn.__version__")
 
 
 for step in [programs_print_the_version, server_returns_the_version, changelog_begins_with_the_version,

@@ -15,6 +15,8 @@ from cairn.model import Action, AgentRegion, CacheConfig, Handle, KvGroup, NewBl
 from cairn.named import AsyncCache, Cache
 from cairn.tier_view import TierView
 
+__version__ = "0.3.0"
+
 __all__ = [
     "Action",
     "AgentMemory",

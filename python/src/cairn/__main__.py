@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import cairn
 from cairn import command, programs
 from cairn.address import token_from
 from cairn.client import Client
@@ -23,6 +24,7 @@ def arguments() -> argparse.ArgumentParser:
         epilog="`cairn COMMAND --help` lists what a command takes. Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); "
         "2 wrong arguments; 3 no server answered.",
     )
+    parser.add_argument("--version", action="version", version=f"cairn {cairn.__version__}")
     parser.add_argument(
         "--server",
         default=os.environ.get("CAIRN_SERVER", "http://127.0.0.1:7070"),

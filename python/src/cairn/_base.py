@@ -17,6 +17,7 @@ from cairn.calls import keys as _keys
 from cairn.calls import life as _life
 from cairn.calls import service as _service
 from cairn.calls import transfers as _transfer
+from cairn.errors import WrongArgument
 from cairn.http import Call, Request, head_of
 from cairn.leased import Answering, Leased
 
@@ -69,9 +70,12 @@ class LeasingVerb(Verb[P, L]):
 class ClientBase:
     """The base class of both clients. A client's own `perform` decides whether its methods are coroutines."""
 
-    def __init__(self, url: str, token: Token | None, ca: str | None, timeout: float) -> None:
+    def __init__(self, url: str, token: Token | None, ca: str | None, timeout: float, retries: int) -> None:
+        if retries < 0:
+            raise WrongArgument(f"retries is {retries}; it must be at least 0")
         self.url = url
         self.timeout = timeout
+        self.retries = retries
         self._address = parse_address(url)
         self._token = token
         self._ca = ca
@@ -91,6 +95,9 @@ class ClientBase:
     def _begin(self) -> None:
         """Starts without connections: for a new client, and in a forked child."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
 
     def _head(self, request: Request) -> memoryview:
         return head_of(request, self._address.host, self._token)

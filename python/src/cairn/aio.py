@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from cairn._forks import in_each_child, notice_fork
 from cairn.address import token_from
 from cairn.calls import service
 from cairn.client import MAX_KEPT
-from cairn.errors import NoAnswer, TimedOut, WrongArgument
+from cairn.errors import NoAnswer, Refused, TimedOut, WrongArgument
 from cairn.http import (
     PIECE_BYTES,
     Call,
@@ -23,6 +24,7 @@ from cairn.http import (
     Response,
     ResponseReader,
     may_send_again,
+    pause_before_retry_s,
     read_answer,
 )
 from cairn.model import Event
@@ -112,12 +114,14 @@ class AsyncClient(ClientBase):
         ca: str | None = None,
         timeout: float = 30.0,
         max_connections: int = MAX_CONNECTIONS,
+        *,
+        retries: int = 0,
     ) -> None:
         token = token_from(token, "token")  # replaces the text, which a traceback's local variables would show
         if max_connections < 1:
             raise WrongArgument(f"max_connections is {max_connections}; it must be at least 1")
         self._max_connections = max_connections
-        super().__init__(url, token, ca, timeout)
+        super().__init__(url, token, ca, timeout, retries)
 
     def _begin(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -125,22 +129,34 @@ class AsyncClient(ClientBase):
         self._free = asyncio.Semaphore(self._max_connections)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.url, self._token, self._ca, self.timeout, self._max_connections)
+        made = functools.partial(type(self), retries=self.retries)
+        return made, (self.url, self._token, self._ca, self.timeout, self._max_connections)
 
     def apart(self) -> AsyncClient:
         """A client of the same server and token with its own connections."""
-        return AsyncClient(self.url, self._token, self._ca, self.timeout, self._max_connections)
+        return AsyncClient(
+            self.url, self._token, self._ca, self.timeout, self._max_connections, retries=self.retries
+        )
 
     async def perform(self, call: Call[T], /) -> T:
         """Sends a call made by `cairn.calls` and returns its decoded answer."""
         end = time.monotonic() + min(self.timeout, call.limit_s) + call.wait_s
+        left = self.retries
         while True:
             try:
                 left_s = end - time.monotonic()
                 response = await asyncio.wait_for(self._exchange(call.request), left_s)
             except asyncio.TimeoutError:
                 raise TimedOut(f"{call.request.method} {call.request.target}: no answer in time") from None
-            answer = read_answer(call, response, self._token)
+            try:
+                answer = read_answer(call, response, self._token)
+            except Refused as error:
+                pause_s = pause_before_retry_s(error, left, end)
+                if pause_s is None:
+                    raise
+                left -= 1
+                await asyncio.sleep(pause_s)
+                continue
             if not isinstance(answer, Call):
                 return answer
             call = answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -15,8 +16,8 @@ from cairn._forks import notice_fork
 from cairn.address import token_from
 from cairn.calls import service
 from cairn.connection import Connection, connect
-from cairn.errors import NoAnswer, TimedOut
-from cairn.http import Call, Request, Response, may_send_again, read_answer
+from cairn.errors import NoAnswer, Refused, TimedOut
+from cairn.http import Call, Request, Response, may_send_again, pause_before_retry_s, read_answer
 from cairn.model import Event
 from cairn.named import Cache
 from cairn.sse import EventReader
@@ -36,6 +37,8 @@ class Client(ClientBase):
     token: the bearer token, if the server requires one. Surrounding white space is removed.
     ca: a PEM file of CA certificates to verify the server with, instead of the system's.
     timeout: the most seconds a call may take, in addition to the time the server was asked to wait (`wait_ms`).
+    retries: how often a call is sent again, within its time, that the server refused with a `Retry-After` (429,
+    503, 507): after that time. A refused call has changed nothing.
 
     Every call raises a subclass of `Refused` (say `UnknownCache`) if the server refuses it, `NoAnswer` if no whole
     answer comes in time, and `WrongArgument`, before anything is sent, for an argument that the API cannot accept.
@@ -43,29 +46,45 @@ class Client(ClientBase):
     none of it was sent.
     """
 
-    def __init__(self, url: str, token: str | None = None, ca: str | None = None, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        ca: str | None = None,
+        timeout: float = 30.0,
+        *,
+        retries: int = 0,
+    ) -> None:
         token = token_from(token, "token")  # replaces the text, which a traceback's local variables would show
-        super().__init__(url, token, ca, timeout)
+        super().__init__(url, token, ca, timeout, retries)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[Connection] = []
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.url, self._token, self._ca, self.timeout)
+        return functools.partial(type(self), retries=self.retries), (self.url, self._token, self._ca, self.timeout)
 
     def apart(self) -> Client:
         """A client of the same server and token with its own connections."""
-        return Client(self.url, self._token, self._ca, self.timeout)
+        return Client(self.url, self._token, self._ca, self.timeout, retries=self.retries)
 
     def perform(self, call: Call[T], /) -> T:
         """Sends a call made by `cairn.calls` and returns its decoded answer."""
         notice_fork()
         deadline = time.monotonic() + min(self.timeout, call.limit_s) + call.wait_s
+        left = self.retries
         while True:
             response = self._exchange(call.request, deadline)
             try:
                 answer = read_answer(call, response, self._token)
+            except Refused as error:
+                pause_s = pause_before_retry_s(error, left, deadline)
+                if pause_s is None:
+                    raise
+                left -= 1
+                time.sleep(pause_s)
+                continue
             finally:
                 for file in response.files:  # those that `call.read` did not take over
                     os.close(file)

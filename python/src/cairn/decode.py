@@ -11,8 +11,8 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, Union, cast, get_args, get_origin
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from cairn.errors import BadAnswer
 
@@ -54,7 +54,9 @@ def _decoder(kind: Any) -> Decoder:
     if origin in (list, Sequence):
         member = _decoder(get_args(kind)[0])
         return _of(list, kind, lambda value, at: [member(item, at) for item in value])
-    if origin is dict:
+    if origin is Literal:
+        return functools.partial(_one_of, get_args(kind))
+    if origin in (dict, Mapping):
         member = _decoder(get_args(kind)[1])
         return _of(
             dict, kind, lambda value, at: {name: member(item, f"{at}.{name}") for name, item in value.items()}
@@ -78,6 +80,12 @@ def _of(given: Any, kind: Any, read: Decoder) -> Decoder:
         return read(value, at)
 
     return checked
+
+
+def _one_of(words: tuple[object, ...], value: Any, at: str) -> Any:
+    if value not in words:
+        raise BadAnswer(f"{at} is {str(value)[:80]!r}, not one of {', '.join(map(str, words))}")
+    return value
 
 
 def _unhex(value: str, at: str) -> bytes:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import functools
 import math
 import re
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import quote, quote_plus
 
-from cairn.errors import BadAnswer, WrongArgument, refusal
+from cairn.errors import BadAnswer, Refused, WrongArgument, refusal
 
 T = TypeVar("T")
 # Any other object with a C-contiguous buffer works too, for example a numpy array.
@@ -134,6 +135,13 @@ def read_answer(call: Call[T], response: Response, token: str | None = None) -> 
     if response.status >= 400 and not (call.request.method == "HEAD" and response.status == 404):
         raise refusal(response.status, bytes(response.body), response.headers.get("retry-after"), token)
     return call.read(response)
+
+
+def pause_before_retry_s(error: Refused, left: int, until: float) -> float | None:
+    """Seconds until a refused call is sent again. None if it is not: the server named no time, no retry is `left`,
+    or the time ends after `until` (of time.monotonic())."""
+    pause_s = error.retry_after_s
+    return pause_s if pause_s is not None and left > 0 and time.monotonic() + pause_s < until else None
 
 
 class ResponseReader:
