@@ -46,8 +46,9 @@ endfunction()
 # A GoogleTest program; every test case is a CTest test of its own, run side by side unless SERIAL.
 function(cairn_test name)
   cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "LINK" ${ARGN})
+  # Seconds that no test needs, also under a sanitizer on a busy machine.
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)
   endif()
   cairn_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} GTest::gmock GTest::gtest_main)
   # It stays on in what is tested.

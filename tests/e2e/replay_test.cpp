@@ -360,7 +360,7 @@ INSTANTIATE_TEST_SUITE_P(
 // One connection, so that requests and actions come in the order of the workload.
 TEST_P(ReplayActionsTest, SimulationFindsWhatTheServerFinds) {
   const std::vector<std::string> workload = {"--generate", "agents",    "--requests",
-                                             "400",        "--actions", GetParam().actions};
+                                             "200",        "--actions", GetParam().actions};
   auto flags = workload;
   append(flags, {"--connections", "1", "--device-blocks", "0", "--disk-blocks", "0",
                  "--pinned-blocks", "600", "--eviction", GetParam().order});

@@ -19,7 +19,7 @@ class ChildProcess {
  public:
   // Long enough for a server under a sanitizer on a busy machine: only a failing test waits this
   // long.
-  static constexpr std::chrono::seconds kPatience{60};
+  static constexpr std::chrono::seconds kPatience{240};
 
   // `command` is the program's path and its arguments. Throws std::runtime_error if it cannot
   // start.
