@@ -187,7 +187,8 @@ void NcclWorkplace::deliver() {
 
 Result<std::byte*> NcclWorkplace::reduction_buffer(const Communicator::AllReduce& call) {
   const std::uint64_t size_bytes = std::max(call.elements.size_bytes(), kAlignment);
-  // It records no stream: a call waits for its stream, and a workplace ends when its stream is idle.
+  // It records no stream: a call waits for its stream, and a workplace ends when its stream is
+  // idle.
   const auto make = [this](std::uint64_t bytes) { return memory_.allocate(device_id_, bytes); };
   auto buffer = reductions_.take(ReductionBuffers<DeviceBuffer>::Key::of(call), size_bytes, make);
   if (!buffer) return std::move(buffer).error();
