@@ -100,6 +100,8 @@ class Tool(ServerCase):
             program.chmod(0o755)
             done = run("ctl", "--server", "x", "status", path=folder)
             self.assertEqual((done.returncode, done.stdout.decode()), (5, f"{program} --server x status\n"))
+            after_ours = run("--timeout", "3", "ctl", "status", path=folder)
+            self.assertEqual((after_ours.returncode, after_ours.stdout.decode()), (5, f"{program} status\n"))
             missing = run("serve", path=folder)
             self.assertEqual(missing.returncode, 127)
             self.assertIn(b"there is no cairn-server here", missing.stderr)

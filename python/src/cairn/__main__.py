@@ -21,8 +21,8 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cairn",
         description="Starts a Cairn server, or calls one.",
-        epilog="`cairn COMMAND --help` lists what a command takes. Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); "
-        "2 wrong arguments; 3 no server answered.",
+        epilog="`cairn COMMAND --help` lists what a command takes. "
+        "Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); 2 wrong arguments; 3 no server answered.",
     )
     parser.add_argument("--version", action="version", version=f"cairn {cairn.__version__}")
     parser.add_argument(
@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return programs.become(programs.PROGRAMS[given[0]], given[1:])
     try:
         args = arguments().parse_args(given)
+        if args.command in programs.PROGRAMS:  # after flags of ours, which are not the program's
+            return programs.become(programs.PROGRAMS[args.command], args.arguments)
         token = token_from(args.token, "--token") or token_from(os.environ.get("CAIRN_TOKEN"), "CAIRN_TOKEN")
         with Client(args.server, token, args.ca, args.timeout) as client:
             if args.command == "status":
