@@ -51,7 +51,7 @@ function(cairn_test name)
     set(ARG_TIMEOUT 300)
   endif()
   cairn_program(${name} ${ARG_UNPARSED_ARGUMENTS} LINK ${ARG_LINK} GTest::gmock GTest::gtest_main)
-  # It stays on in what is tested.
+  # UBSan stays on in what is tested.
   target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
   set(properties TIMEOUT ${ARG_TIMEOUT})
   if(ARG_SERIAL)

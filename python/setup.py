@@ -1,5 +1,5 @@
-"""A wheel without programs is for every machine. One with programs in src/cairn/bin (`./run wheel`) is for Linux on
-this processor, with any Python."""
+"""Without programs the wheel is for every machine. `./run wheel` puts programs into src/cairn/bin; then the wheel is for
+Linux on this processor, with any Python."""
 
 import pathlib
 
