@@ -61,11 +61,11 @@ function(cairn_test name)
                        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES ${properties})
 endfunction()
 
-# cairn_fake_cuda_tests(TARGET [FILTER filter] [TIMEOUT seconds] [ENVIRONMENT NAME=value])
+# cairn_fake_cuda_tests(TARGET [FILTER filter] [TIMEOUT seconds] [COST cost] [ENVIRONMENT NAME=value])
 # Runs the tests of a GoogleTest program (those that the filter names) once more, with the fake
-# libcudart in the place of NVIDIA's. Nothing where the toolkit is missing.
+# libcudart in the place of NVIDIA's. Nothing where the toolkit is missing. The highest cost begins first.
 function(cairn_fake_cuda_tests target)
-  cmake_parse_arguments(ARG "" "FILTER;TIMEOUT;ENVIRONMENT" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "FILTER;TIMEOUT;COST;ENVIRONMENT" "" ${ARGN})
   if(NOT CAIRN_CUDA)
     return()
   endif()
@@ -75,6 +75,9 @@ function(cairn_fake_cuda_tests target)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(NOT ARG_COST)
+    set(ARG_COST 0)
+  endif()
   if(NOT ARG_ENVIRONMENT)
     set(ARG_ENVIRONMENT CAIRN_FAKE_CUDA_DEVICES=2)
   endif()
@@ -82,7 +85,7 @@ function(cairn_fake_cuda_tests target)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        TEST_FILTER ${ARG_FILTER} TEST_PREFIX fake_cuda. TEST_LIST ${target}_fake_cuda
                        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT ${ARG_ENVIRONMENT}
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST} ENVIRONMENT ${ARG_ENVIRONMENT}
                        ENVIRONMENT_MODIFICATION
                          LD_LIBRARY_PATH=path_list_prepend:${CMAKE_BINARY_DIR}/fake-cudart)
 endfunction()
