@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import asyncio
+import ctypes
+import gc
 import unittest
 from typing import Any
 
@@ -28,6 +30,44 @@ NO_KEYS: list[tuple[Any, str]] = [
     ("aa bb", "hex digits, not 'aa bb'"),
     ("key", "hex digits, not 'key'"),
 ]
+
+
+class Tensor:
+    """The part of torch's tensor that is asked for its memory, which lives as long as it does."""
+
+    def __init__(
+        self, data: bytes, *, place: str = "cpu", contiguous: bool = True, conjugate: bool = False
+    ) -> None:
+        self._memory = ctypes.create_string_buffer(data, len(data))
+        self.device = Device(place)
+        self._contiguous, self._conjugate = contiguous, conjugate
+
+    def __del__(self) -> None:
+        ctypes.memset(self._memory, 0, len(self._memory))
+
+    def data_ptr(self) -> int:
+        return ctypes.addressof(self._memory)
+
+    def numel(self) -> int:
+        return len(self._memory)
+
+    def element_size(self) -> int:
+        return 1
+
+    def is_contiguous(self) -> bool:
+        return self._contiguous
+
+    def is_conj(self) -> bool:
+        return self._conjugate
+
+    def is_neg(self) -> bool:
+        return False
+
+
+class Device(str):
+    @property
+    def type(self) -> str:
+        return self.partition(":")[0]
 
 
 class Keys(unittest.TestCase):
@@ -172,12 +212,37 @@ class Data(ServerCase):
         self.assertEqual(SHAPE.block_bytes, whole.nbytes)
 
     def test_tensors(self) -> None:
+        self.make()
+        tensor = Tensor(block(1))
+        self.client.put(self.name, key(1), tensor)  # type: ignore[arg-type]
+        self.assertEqual(self.client.get(self.name, key(1)), block(1))
+        self.assertEqual(flat(Tensor(b"")).nbytes, 0)
+        wrong = [
+            ({"place": "cuda:0"}, r"a tensor on cuda:0; copy it with .cpu\(\)"),
+            ({"contiguous": False}, r"not C-contiguous; use .contiguous\(\)"),
+            ({"conjugate": True}, "not resolved"),
+        ]
+        for how, why in wrong:
+            with self.subTest(why), self.assertRaisesRegex(WrongArgument, why):
+                self.client.put(self.name, key(2), Tensor(block(2), **how))  # type: ignore[arg-type]
+
+    def test_the_bytes_of_a_tensor_keep_the_tensor(self) -> None:
+        view = flat(Tensor(b"text"))
+        gc.collect()
+        self.assertEqual(bytes(view), b"text")
+
+    def test_tensors_of_torch(self) -> None:
         try:
             import torch
         except ImportError:
             self.skipTest("torch is not installed")
-        with self.assertRaisesRegex(WrongArgument, "type Tensor"):
-            self.client.put(self.name, "aa", torch.zeros(4))
+        self.make()
+        whole = torch.frombuffer(bytearray(block(1)), dtype=torch.bfloat16).reshape(2, 2, 4, 8)
+        self.client.put(self.name, key(1), whole)
+        self.assertEqual(self.client.get(self.name, key(1)), block(1))
+        for tensor in (whole.transpose(0, 1), whole[:, :, ::2], torch.zeros(2, dtype=torch.cfloat).conj()):
+            with self.assertRaises(WrongArgument):
+                self.client.put(self.name, key(2), tensor)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,20 @@ move the bytes."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import re
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, quote_plus
 
 from cairn.errors import BadAnswer, Refused, WrongArgument, refusal
 
 T = TypeVar("T")
-# Any other object with a C-contiguous buffer works too, for example a numpy array.
+# Any other object with a C-contiguous buffer works too, for example a numpy array, and so does a tensor of torch.
 Buffer = bytes | bytearray | memoryview
 
 # The server's heads are below 2 KiB. A longer one comes from another program.
@@ -92,8 +93,10 @@ def _plain(value: object) -> str:
 
 
 def flat(data: object, what: str = "the data") -> memoryview:
-    """The bytes of a buffer, without a copy. `what` names the buffer in an error. Raises WrongArgument if it is
-    not a C-contiguous buffer of plain values."""
+    """The bytes of a buffer, or of a tensor of torch in host memory, without a copy. `what` names it in an error.
+    Raises WrongArgument if it is not C-contiguous or does not hold plain values."""
+    if callable(getattr(data, "data_ptr", None)):
+        return _memory_of_tensor(data, what)
     try:
         view = memoryview(data)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
@@ -105,6 +108,22 @@ def flat(data: object, what: str = "the data") -> memoryview:
     if "O" in re.sub(":[^:]*:", "", view.format):  # ignoring the field names of a structured type
         raise WrongArgument(f"{what} is a {type(data).__name__} of Python objects; it must hold plain values")
     return view.cast("B") if view.nbytes else memoryview(b"")  # a shape with a 0 in it cannot be cast
+
+
+def _memory_of_tensor(tensor: Any, what: str) -> memoryview:
+    # Tensors have no buffers, and numpy's arrays have no bfloat16.
+    if tensor.device.type != "cpu":
+        raise WrongArgument(
+            f"{what} is a tensor on {tensor.device}; copy it with .cpu(), or register its memory with AgentMemory"
+        )
+    if not tensor.is_contiguous():
+        raise WrongArgument(f"{what} is a tensor that is not C-contiguous; use .contiguous()")
+    if tensor.is_conj() or tensor.is_neg():  # a mark on memory with other values
+        raise WrongArgument(f"{what} is a tensor that is not resolved; use .resolve_conj().resolve_neg()")
+    size_bytes = tensor.numel() * tensor.element_size()
+    memory = (ctypes.c_char * size_bytes).from_address(tensor.data_ptr())
+    memory.tensor = tensor  # the view keeps `memory`, and `memory` keeps the tensor
+    return memoryview(memory).cast("B") if size_bytes else memoryview(b"")
 
 
 def head_of(request: Request, host: str, token: str | None) -> memoryview:

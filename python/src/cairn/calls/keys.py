@@ -70,7 +70,8 @@ def get(
 ) -> Call[bytes]:
     """A block's bytes in canonical order, or one piece (`layer`, `outer`) or part (`shard` of `shards`) of it. In a
     cache with KV groups, `kv_group` names the block's. Raises UnknownKey if the cache does not hold it."""
-    query = {"layer": layer, "outer": outer, "kv_group": kv_group, "shard": shard, "shards": shards}
+    query: dict[str, object] = {"layer": layer, "outer": outer, "kv_group": kv_group}
+    query |= {"shard": shard, "shards": shards}
     return parts.get(_path(cache, key, query), parts.raw)
 
 
