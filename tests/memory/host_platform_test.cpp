@@ -1,6 +1,7 @@
 #include "memory/host/host_platform.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "memory/host/host_runtime.hpp"
 
@@ -33,6 +34,18 @@ TEST(HostPlatform, ReadsThisMachine) {
   EXPECT_TRUE(facts.can_be_shared);
   EXPECT_TRUE(facts.is_seen_at_once);
   EXPECT_EQ(make_host_runtime({}).value()->visibility(), host_visibility(facts));
+}
+
+// A process that may open no file shares no memory, as in some sandboxes.
+TEST(HostPlatform, TheRuntimeTakesItsVisibilityFromTheMachine) {
+  ::rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const ::rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto runtime = make_host_runtime({});
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_TRUE(runtime) << runtime.error().detail;
+  EXPECT_EQ((*runtime)->visibility(), MemoryVisibility::device);
 }
 
 }  // namespace
