@@ -323,14 +323,18 @@ class Run {
     if (setup_.faulty) rot_a_slot(here(), random);
   }
 
-  // Clients release everything, and everything under way ends.
+  // Clients release everything, and everything under way ends. What the end of a call leaves to the
+  // next call, a tick does: a tier that is under pressure because of that end becomes smaller. Its
+  // blocks go down a tier, which may be under pressure then.
   void rest() {
     world_->clients().let_go();
     queue_.drain();
     // The calls that ended may have returned leases and readers.
     world_->clients().let_go();
-    world_->manager().tick();
-    queue_.drain();
+    for (std::size_t tick = 0; tick < kNumTiers; ++tick) {
+      world_->manager().tick();
+      queue_.drain();
+    }
     oracle_.look();
     if (finding_.any()) return;
     world_->check_at_rest();
