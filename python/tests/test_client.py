@@ -181,6 +181,8 @@ class Verbs(ServerCase):
         self.assertEqual(self.client.system().runtime, "host")
         system = self.client.system()
         self.assertEqual((system.runtime_fallback, system.devices_left_out), (None, []))
+        self.assertEqual(system.warnings, [])
+        self.assertEqual(system.parts["agents"], {"blocks": 0, "needs": "engine"})
         self.assertIn(
             ("http_bodies", "host", "normal"),
             [(pool.allocator, pool.device, pool.level) for pool in self.client.system().pools],

@@ -697,6 +697,15 @@ class MemoryPool:
 
 
 @dataclass(frozen=True)
+class SystemWarning:
+    """A current problem of the server, for example of the kind `shared_node` or `memory`."""
+
+    kind: str
+    subject: str  # the device, cache, node, server or group; empty: the server itself
+    detail: str
+
+
+@dataclass(frozen=True)
 class System:
     version: str
     build: dict[str, Any]
@@ -713,6 +722,10 @@ class System:
     pools: list[MemoryPool] = field(default_factory=list)
     unmade_caches: list[UnmadeCache] = field(default_factory=list)
     shared: dict[str, Any] | None = None  # the state of the shared tier's store, if the server has one
+    warnings: list[SystemWarning] = field(default_factory=list)
+    # What each part of the server has done since the start: {"pins": {"pins": 3}, ...}. `needs` names what it lacks
+    # on a machine without a GPU, a group, a shared store or an engine.
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
