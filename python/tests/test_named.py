@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import unittest
 
-from cairn import AsyncClient, Client
+from cairn import AsyncClient
 from cairn._base import ClientBase, Verb
 from cairn.errors import UnknownCache, UnknownLease
 from cairn.leased import Leased

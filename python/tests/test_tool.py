@@ -11,11 +11,10 @@ import tempfile
 import unittest
 from typing import Any
 
-from server import ROOT, ServerCase, block, key
-
 from cairn.__main__ import arguments
 from cairn._base import ClientBase, Verb
 from cairn.command import NOT_HERE
+from server import ROOT, ServerCase, block, key
 
 
 def run(*words: str, data: bytes = b"", path: str | None = None) -> subprocess.CompletedProcess[bytes]:

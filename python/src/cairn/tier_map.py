@@ -14,7 +14,6 @@ from cairn.client import Client
 from cairn.errors import CairnError
 from cairn.model import CacheInfo, Region, Shape, Strides, Tier, TierMemory
 
-
 # The name of the only group of a cache without `kv_groups`.
 DEFAULT_GROUP = "default"
 

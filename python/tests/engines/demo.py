@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cairn import AgentMemory, AgentRegion, Client
 from rig import Engine, connector, make_model, prompt
 
+from cairn import AgentMemory, AgentRegion, Client
 from server import Server
 
 LAYERS, HIDDEN, PROMPT_TOKENS = 8, 512, 3000

@@ -9,8 +9,8 @@ import unittest
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 import sglang.srt.mem_cache.pool_host.base as pools
+import torch
 from sglang.srt.managers.cache_controller import HiCacheController
 from sglang.srt.mem_cache.device_pool_info import MambaStateBufferInfo
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageExtraInfo, PoolHitPolicy, PoolName, PoolTransfer

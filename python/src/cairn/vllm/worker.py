@@ -10,8 +10,8 @@ from typing import Protocol
 from cairn.engine.access import TIMEOUT_S, Access, open_access, open_group_access
 from cairn.engine.keys import Rank
 from cairn.engine.mover import IDLE_WAIT_S, Mover, Pool
-from cairn.engine.plan import Load, Save, Step
 from cairn.engine.options import Unsupported
+from cairn.engine.plan import Load, Save, Step
 from cairn.engine.report import Report
 from cairn.engine.store import Part
 from cairn.vllm.setup import BlockShape, Setup
