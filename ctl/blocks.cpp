@@ -95,6 +95,39 @@ Answer<> get(const Session& session) {
   return {};
 }
 
+Answer<> delete_keys(const Session& session) {
+  const auto keys = std::span(session.arguments.words).subspan(1);
+  constexpr std::array<std::string_view, 1> kOptions = {"kv-group"};
+  for (const std::string& key : keys) {
+    const std::string path =
+        session.cache_path("/keys/") + client::percent_encoded(key) + session.query(kOptions);
+    if (auto gone = session.client.call("DELETE", path); !gone) return std::move(gone).error();
+    if (!session.arguments.json) session.out << key << " was deleted\n";
+  }
+  session.print_json({{"deleted", std::vector<std::string>(keys.begin(), keys.end())}});
+  return {};
+}
+
+Answer<> list_blocks(const Session& session) {
+  constexpr std::array<std::string_view, 4> kOptions = {"tier", "state", "limit", "cursor"};
+  auto list = session.client.call("GET", session.cache_path("/blocks") + session.query(kOptions));
+  if (!list) return std::move(list).error();
+  if (session.print_json(*list)) return {};
+  return printed([&] {
+    TextTable table({"KEY", "TIER", "SLOT", "STATE", "KV GROUP", "PARENT", "PRIORITY", "LAST USE"});
+    const auto text = [](const json& value) {
+      return value.is_string() ? value.get<std::string>() : std::string("-");
+    };
+    for (const json& block : list->at("blocks")) {
+      table.add({text(block.at("key")), block.at("tier"), block.at("slot").dump(),
+                 block.at("state"), block.value("kv_group", "-"), text(block.at("parent")),
+                 block.at("priority").dump(), time_text(block.at("last_use_ms"))});
+    }
+    table.print(session.out);
+    print_cursor(*list, session.out);
+  });
+}
+
 Answer<> list_leases(const Session& session) {
   constexpr std::array<std::string_view, 2> kOptions = {"limit", "cursor"};
   auto list = session.client.call("GET", session.cache_path("/leases") + session.query(kOptions));

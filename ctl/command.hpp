@@ -85,12 +85,15 @@ Answer<> list_caches(const Session&);
 Answer<> show_cache(const Session&);
 Answer<> create_cache(const Session&);
 Answer<> delete_cache(const Session&);
+Answer<> clear_cache(const Session&);
 Answer<> change_cache(const Session&);
 Answer<> resize_cache(const Session&);
 // blocks.cpp
 Answer<> match(const Session&);
 Answer<> put(const Session&);
 Answer<> get(const Session&);
+Answer<> delete_keys(const Session&);
+Answer<> list_blocks(const Session&);
 Answer<> list_leases(const Session&);
 Answer<> end_lease(const Session&);
 // actions.cpp
@@ -110,6 +113,7 @@ Answer<> make_snapshot(const Session&);
 Answer<> restore_snapshot(const Session&);
 Answer<> delete_snapshot(const Session&);
 // machine.cpp
+Answer<> list_groups(const Session&);
 Answer<> list_engine_memories(const Session&);
 Answer<> end_engine_memory(const Session&);
 Answer<> list_devices(const Session&);
@@ -119,6 +123,8 @@ Answer<> reset_device(const Session&);
 Answer<> top(const Session&);
 // completion.cpp
 Answer<> bash_completion(const Session&);
+Answer<> zsh_completion(const Session&);
+Answer<> fish_completion(const Session&);
 
 // Prints a response; a response with missing fields is a failure.
 template <class Print>

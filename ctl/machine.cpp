@@ -1,4 +1,4 @@
-// Engines that registered memory, and the devices.
+// Engines that registered memory, groups of servers, and the devices.
 #include "ctl/command.hpp"
 #include "ctl/text_table.hpp"
 
@@ -72,6 +72,22 @@ Answer<> end_engine_memory(const Session& session) {
   if (!gone) return std::move(gone).error();
   if (!session.arguments.json) session.out << session.word(0) << " has ended\n";
   return {};
+}
+
+Answer<> list_groups(const Session& session) {
+  auto list = session.client.call("GET", "/v1/groups");
+  if (!list) return std::move(list).error();
+  if (session.print_json(*list)) return {};
+  return printed([&] {
+    TextTable table({"GROUP", "STATE", "RANK", "OF", "COLLECTIVE", "DEVICE", "QUEUED", "ERROR"});
+    for (const json& one : list->at("groups")) {
+      const json error = one.value("error", json::object());
+      table.add({one.at("name"), one.at("state"), one.at("rank").dump(),
+                 one.at("world_size").dump(), one.at("collective"), one.at("device_id").dump(),
+                 one.at("queued_operations").dump(), error.value("detail", "-")});
+    }
+    table.print(session.out);
+  });
 }
 
 Answer<> list_devices(const Session& session) {

@@ -177,6 +177,18 @@ Answer<> resize_cache(const Session& session) {
   return change(session, {{"tiers", {{session.word(1), {{"num_blocks", num_blocks}}}}}});
 }
 
+Answer<> clear_cache(const Session& session) {
+  json body = json::object();
+  if (session.arguments.has("tier")) body["tier"] = session.arguments.text("tier");
+  auto cleared = session.client.call("POST", session.cache_path("/clear"), body);
+  if (!cleared) return std::move(cleared).error();
+  if (session.print_json(*cleared)) return {};
+  return printed([&] {
+    session.out << cleared->at("evicted") << " copies were dropped; " << cleared->at("leased")
+                << " stay because a lease holds them\n";
+  });
+}
+
 Answer<> delete_cache(const Session& session) {
   CAIRN_TRY(session.client.delete_cache(session.word(0), session.arguments.has("force")));
   if (!session.arguments.json) session.out << session.word(0) << " was deleted\n";

@@ -96,6 +96,37 @@ TEST_F(CtlTest, StoresFindsAndReadsBlocks) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), block(1));
 }
 
+TEST_F(CtlTest, ListsDeletesAndClearsBlocks) {
+  TestCache cache(rest_, {.pinned = 4, .disk = 4});
+  for (int number = 1; number <= 3; ++number) {
+    ASSERT_EQ(ctl({"put", cache.name(), key(number), file_with(block(number))}).code, 0);
+  }
+  const json list = ctl({"blocks", "list", cache.name(), "--tier", "pinned", "--json"}).document();
+  EXPECT_EQ(list["blocks"].size(), 3u);
+  const Outcome first =
+      ctl({"blocks", "list", cache.name(), "--state", "evictable", "--limit", "1"});
+  EXPECT_THAT(first.out, HasSubstr(key(1)));
+  EXPECT_THAT(first.out, HasSubstr("--cursor"));
+
+  const Outcome deleted = ctl({"delete", cache.name(), key(1), key(3)});
+  EXPECT_EQ(deleted.out, key(1) + " was deleted\n" + key(3) + " was deleted\n") << deleted.err;
+  const Outcome gone = ctl({"delete", cache.name(), key(1)});
+  EXPECT_EQ(gone.code, 1);
+  EXPECT_THAT(gone.err, HasSubstr("unknown_key"));
+
+  EXPECT_EQ(ctl({"caches", "clear", cache.name(), "--tier", "disk"}).out,
+            "0 copies were dropped; 0 stay because a lease holds them\n");
+  EXPECT_EQ(ctl({"caches", "clear", cache.name()}).out,
+            "1 copies were dropped; 0 stay because a lease holds them\n");
+  EXPECT_EQ(rest_.get("/v1/caches/" + cache.name() + "/keys/" + key(2)).status, 404u);
+}
+
+TEST_F(CtlTest, ListsGroups) {
+  const Outcome none = ctl({"groups", "list"});
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_THAT(none.out, StartsWith("GROUP"));
+}
+
 TEST_F(CtlTest, StoresFindsAndReadsBlocksOfAKvGroup) {
   const json layout = {{"num_layers", 1},
                        {"outer_dim", 1},
@@ -348,6 +379,16 @@ TEST_F(CtlTest, CompletesCommandsInBash) {
   EXPECT_EQ(completed("cairnctl snap", 1), "snapshots\n");
   EXPECT_EQ(completed("cairnctl --server x snapshots re", 4), "restore\n");
   EXPECT_EQ(completed("cairnctl --comp", 1), "--compress\n");
+}
+
+TEST_F(CtlTest, PrintsCompletionsForZshAndFish) {
+  EXPECT_THAT(ctl({"completion", "zsh"}).out,
+              HasSubstr("autoload -Uz bashcompinit && bashcompinit\n# Completion of cairnctl"));
+  const std::string fish = ctl({"completion", "fish"}).out;
+  EXPECT_THAT(fish, HasSubstr("complete -c cairnctl -n __fish_use_subcommand -a drain -d "
+                              "'move every block to a tier (default: the lowest)'\n"));
+  EXPECT_THAT(fish, HasSubstr("-a restore -d 'restore the blocks'\n"));
+  EXPECT_THAT(fish, HasSubstr("complete -c cairnctl -l kv-group -r -d 'the block\\'s KV group"));
 }
 
 }  // namespace
