@@ -1,5 +1,5 @@
-"""Without programs the wheel is for every machine. `./run wheel` puts programs into src/cairn/bin; then the wheel is for
-Linux on this processor, with any Python."""
+"""Without programs the wheel is for every machine. `./run wheel` puts programs into src/cairn/bin; then the wheel is
+for Linux on this processor, with any Python."""
 
 import pathlib
 

@@ -216,7 +216,8 @@ class SharedTier(unittest.TestCase):
         teach_costs(self.costs, {"pinned": FAST})
         awaited = self.find().awaited
         assert awaited is not None
-        self.assertAlmostEqual(awaited.limit_s, 60 / 90 * COMPUTE_S, delta=COMPUTE_S / 100)  # for the 60 tokens in the store
+        # For the 60 tokens in the store.
+        self.assertAlmostEqual(awaited.limit_s, 60 / 90 * COMPUTE_S, delta=COMPUTE_S / 100)
         self.client.match.return_value = Match(3, "lease", 0, self.here * 3)
         found = self.finder.find_awaited([key(1), key(2), key(3)], 0, None, awaited)
         self.assertEqual((found.blocks, found.awaited), (3, None))

@@ -515,7 +515,7 @@ def configuration(**more: Any) -> tuple[Any, Any]:
         quantization=None,
         use_mla=more.pop("mla", False),
         hf_config=SimpleNamespace(to_dict=lambda: {"hidden_size": 64, "_name_or_path": "/somewhere"}),
-        get_total_num_kv_heads=lambda total=more.pop("total_heads", 8): total,
+        get_total_num_kv_heads=lambda total=more.pop("total_heads", 8): total,  # noqa: B008
     )
     parallel = SimpleNamespace(
         tensor_parallel_size=more.pop("tensor", 1),

@@ -22,7 +22,8 @@ def arguments() -> argparse.ArgumentParser:
         prog="cairn",
         description="Starts a Cairn server, or calls one.",
         epilog="`cairn COMMAND --help` lists what a command takes. "
-        "Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); 2 wrong arguments; 3 no server answered.",
+        "Exit codes: 0 done; 1 the server refused or the call failed (the reason is on stderr); 2 wrong arguments; "
+        "3 no server answered.",
     )
     parser.add_argument("--version", action="version", version=f"cairn {cairn.__version__}")
     parser.add_argument(

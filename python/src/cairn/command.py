@@ -89,7 +89,7 @@ def show(answer: object) -> None:
 def _without_none(kind: Any) -> Any:
     members = _members(kind)
     rest = tuple(member for member in members if member is not type(None))
-    return Union[rest] if len(rest) < len(members) else kind
+    return Union[rest] if len(rest) < len(members) else kind  # noqa: UP007
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -120,7 +120,7 @@ def _one(kind: Any) -> dict[str, Any]:
         return {"type": str}
     if any(get_origin(member) is Literal for member in _members(kind)):
         words = next(get_args(member) for member in _members(kind) if get_origin(member) is Literal)
-        rest: Any = Union[tuple(m for m in _members(kind) if get_origin(m) is not Literal)]
+        rest: Any = Union[tuple(m for m in _members(kind) if get_origin(m) is not Literal)]  # noqa: UP007
         return {"type": functools.partial(_word_or_json, words, rest), "help": f"{', '.join(words)}, or JSON"}
     return {"type": functools.partial(_json, kind), "help": "JSON, or @FILE with it"}
 

@@ -101,10 +101,13 @@ class PoolCaches:
         usable = set(range(1, len(keys) + 1))
         alone = dict(needed)
         shared = self._shared
-        if shared is not None and (asked := set(needed) & set(shared.pools)):
-            # The server answers for all windows and states of the cache.
-            if asked.issuperset(name for name in shared.pools if KINDS[name] != "full"):
-                usable &= set(self._ends_in(shared, keys, {name: alone.pop(name) for name in asked}))
+        # The server answers for all windows and states of the cache.
+        if (
+            shared is not None
+            and (asked := set(needed) & set(shared.pools))
+            and asked.issuperset(name for name in shared.pools if KINDS[name] != "full")
+        ):
+            usable &= set(self._ends_in(shared, keys, {name: alone.pop(name) for name in asked}))
         for name, pages in alone.items():
             there = self.blocks(name).each(keys, max_gaps=len(keys))
             usable &= {end for end in usable if all(there[max(end - pages, 0) : end])}

@@ -235,7 +235,7 @@ def _head_replicas(config: Any, specs: Sequence[Any]) -> int:
     total = getattr(config.model_config, "get_total_num_kv_heads", None)
     if total is None or not _is_full_attention(specs):
         return 1
-    return max(config.parallel_config.tensor_parallel_size // max(total(), 1), 1)
+    return max(int(config.parallel_config.tensor_parallel_size) // max(int(total()), 1), 1)
 
 
 def _heads(specs: Sequence[Any], parts: int) -> int | None:

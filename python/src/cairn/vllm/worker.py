@@ -26,7 +26,7 @@ class ShapedPool(Pool, Protocol):
 
     num_layers: int
     layer_values: int
-    layer_shape: Sequence[int]  # of a block in a layer
+    layer_shape: tuple[int, ...]  # of a block in a layer
     dtype_bytes: int
 
     def adopt(self, memory: memoryview) -> None: ...
