@@ -72,4 +72,30 @@ Answer<> end_pin(const Session& session) {
   return printed([&] { session.out << ended->at("blocks").dump() << " blocks may go now\n"; });
 }
 
+Answer<> list_sessions(const Session& session) {
+  constexpr std::array<std::string_view, 1> kOptions = {"limit"};
+  auto list = session.client.call("GET", session.cache_path("/sessions") + session.query(kOptions));
+  if (!list) return std::move(list).error();
+  if (session.print_json(*list)) return {};
+  return printed([&] {
+    TextTable table(
+        {"SESSION", "TOKEN", "DEVICE", "PINNED", "DISK", "MISSING", "BYTES", "LAST USE"});
+    for (const json& one : list->at("sessions")) {
+      const json& token = one.at("token");
+      std::vector<std::string> row = {
+          one.at("session"), token.is_null() ? std::string("-") : token.get<std::string>()};
+      for (const char* tier : kTierNames) {
+        row.push_back(std::to_string(one.at("blocks").value(tier, std::uint64_t{0})));
+      }
+      row.push_back(one.at("missing").dump());
+      row.push_back(bytes_text(one.at("bytes")));
+      row.push_back(time_text(one.at("last_use_ms")));
+      table.add(std::move(row));
+    }
+    table.print(session.out);
+    const std::uint64_t known = list->at("known");
+    if (known > list->at("sessions").size()) session.out << known << " conversations are known\n";
+  });
+}
+
 }  // namespace cairn::ctl

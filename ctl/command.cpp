@@ -41,6 +41,8 @@ constexpr std::array kCommands = {
     Command{"pins list", "CACHE", "limit cursor ", "pins, with number of blocks and end",
             list_pins},
     Command{"pins end", "PIN", "", "end a pin: its blocks may be evicted", end_pin},
+    Command{"sessions", "CACHE", "limit ", "conversations, the latest first, with their blocks",
+            list_sessions},
     Command{"transfers list", "", "cache state limit cursor ", "transfers, oldest first",
             list_transfers},
     Command{"transfers start", "CACHE TIER KEY...", "move no-wait ", "copy blocks to a tier",

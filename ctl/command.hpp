@@ -100,6 +100,7 @@ Answer<> end_lease(const Session&);
 Answer<> act(const Session&);
 Answer<> list_pins(const Session&);
 Answer<> end_pin(const Session&);
+Answer<> list_sessions(const Session&);
 // transfers.cpp
 Answer<> list_transfers(const Session&);
 Answer<> start_transfer(const Session&);

@@ -280,6 +280,24 @@ struct PinList {
   std::uint64_t next_cursor = 0;  // 0: no more
 };
 
+// A conversation and what the cache holds of it now.
+struct SessionInfo {
+  LeaseHolder holder = {};
+  std::string session = {};
+  std::array<std::uint32_t, kNumTiers> blocks{};  // by the highest tier that has them
+  std::uint32_t missing = 0;                      // were used, and are gone
+  std::uint64_t bytes = 0;
+  std::int64_t last_use_unix_ms = 0;
+};
+struct SessionListRequest {
+  std::optional<std::string> holder = {};  // only conversations of this token
+  std::uint32_t limit = 100;
+};
+struct SessionList {
+  std::vector<SessionInfo> sessions = {};  // the latest used first
+  std::uint64_t known = 0;                 // of all tokens
+};
+
 // The holder of a lease, and what it pins.
 struct LeaseInfo {
   LeaseId lease;
@@ -628,6 +646,8 @@ class Cache {
                                               std::span<const BlockHandle> blocks);
   // The blocks of a conversation that are present, in prefix order. Empty if it is unknown.
   std::vector<BlockKey> keys_of_session(const LeaseHolder& holder, std::string_view session);
+  // Of the Sessions::kMaxLookedAt conversations that were used last.
+  SessionList sessions(const SessionListRequest& request);
   // Unknown keys and sessions are no error. Error: out_of_range for too many keys.
   Result<HintResult> hint(const HintRequest& request);
   // Sorted by lease number, stable while open. Looks at all blocks that the leases hold.

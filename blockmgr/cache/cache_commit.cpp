@@ -526,7 +526,9 @@ void Commit::apply_hint(CacheLock& locked) {
   if (const auto still = locked->leases.find(lease_); still && reuse) {
     locked->leases.hint(*still, reuse.next_use());
   }
-  if (!session.empty()) locked->sessions.add({holder_, session}, session_blocks_);
+  if (!session.empty()) {
+    locked->sessions.add({holder_, session}, {session_blocks_, locked.unix_ms()});
+  }
 }
 
 void Commit::hint_reuse() {

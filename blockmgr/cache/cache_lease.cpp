@@ -136,7 +136,7 @@ Result<LeaseNumber> name_held(CacheLock& locked, const LeaseId& id, const std::s
     }
     if (end == holding.held.size()) {
       std::erase(blocks, BlockStore::Trail{});
-      locked->sessions.add({holding.holder, session}, blocks);
+      locked->sessions.add({holding.holder, session}, {blocks, locked.unix_ms()});
       return lease;
     }
     locked.yield();

@@ -58,7 +58,8 @@ class Matching {
     }
     end_lease();
     if (names_session()) {
-      locked_->sessions.add({terms_.holder, terms_.hint.session}, session_blocks_);
+      locked_->sessions.add({terms_.holder, terms_.hint.session},
+                            {session_blocks_, locked_.unix_ms()});
     }
     for (Tier tier : kTiers) locked_->counts.hits[index_of(tier)] += hits_[index_of(tier)];
     return {};
@@ -274,7 +275,7 @@ Result<Cache::Held> Cache::hold(std::span<const KeyView> keys, const HoldTerms& 
     held.expires_at_unix_ms = locked.unix_ms() + *duration_ms;
   }
   if (!session_blocks.empty()) {
-    locked->sessions.add({terms.holder, terms.hint.session}, session_blocks);
+    locked->sessions.add({terms.holder, terms.hint.session}, {session_blocks, locked.unix_ms()});
   }
   return held;
 }

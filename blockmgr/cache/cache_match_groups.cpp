@@ -140,7 +140,8 @@ class GroupMatching {
       out_.expires_at_unix_ms = locked_.unix_ms() + terms_.lease_ms;
     }
     if (names_session) {
-      locked_->sessions.add({terms_.request.holder, terms_.request.hint.session}, session_blocks);
+      locked_->sessions.add({terms_.request.holder, terms_.request.hint.session},
+                            {session_blocks, locked_.unix_ms()});
     }
   }
 

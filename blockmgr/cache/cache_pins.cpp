@@ -28,6 +28,17 @@ void count(PinResult& result, Pins::Added added) {
   }
 }
 
+void count(CacheLock& locked, BlockStore::Trail trail, SessionInfo& info) {
+  const auto at = locked->store.follow(trail);
+  if (!at) {
+    ++info.missing;
+    return;
+  }
+  ++info.blocks[index_of(at->tier())];
+  const KvGroupNumber kv_group = locked->store.entry(trail.entry).kv_group();
+  info.bytes += block_bytes(locked.core().shape(kv_group));
+}
+
 }  // namespace
 
 Result<PinResult> Cache::pin(const PinRequest& request) {
@@ -170,6 +181,30 @@ std::vector<BlockKey> Cache::keys_of_session(const LeaseHolder& holder, std::str
     if (locked->store.follow(trails[i])) keys.push_back(locked->store.key(trails[i].entry));
   }
   return keys;
+}
+
+SessionList Cache::sessions(const SessionListRequest& request) {
+  SessionList list;
+  CacheLock locked(*core_, LockUse::look);
+  list.known = locked->sessions.size();
+  std::size_t looked_at = 0;
+  for (auto& known : locked->sessions.latest(request.holder, request.limit)) {
+    SessionInfo info{.holder = std::move(known.holder),
+                     .session = std::move(known.session),
+                     .last_use_unix_ms = known.last_use_unix_ms};
+    for (std::size_t i = 0; !locked->dropped;) {
+      // It may change or be forgotten while the lock is yielded.
+      const auto trails = locked->sessions.peek({info.holder, info.session});
+      for (; i < trails.size() && looked_at < kStepLookedAt; ++i, ++looked_at) {
+        count(locked, trails[i], info);
+      }
+      if (i >= trails.size()) break;
+      locked.yield();
+      looked_at = 0;
+    }
+    list.sessions.push_back(std::move(info));
+  }
+  return list;
 }
 
 }  // namespace cairn

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,16 +30,35 @@ class Sessions {
     std::string_view session;
   };
   // Adds blocks that a request of the conversation used, in the order of the prefix.
-  void add(const Name& name, std::span<const BlockStore::Trail> blocks);
+  struct Use {
+    std::span<const BlockStore::Trail> blocks;
+    std::int64_t unix_ms = 0;
+  };
+  void add(const Name& name, Use use);
   // Empty if the conversation is unknown. Valid until the next call.
   std::span<const BlockStore::Trail> find(const Name& name);
+
+  // A conversation, as it was listed.
+  struct Known {
+    LeaseHolder holder;
+    std::string session;
+    std::int64_t last_use_unix_ms = 0;
+  };
+  // The latest used first, at most `limit`; of that token only, if one is given. Looks at
+  // kMaxLookedAt conversations, which takes a tenth of a millisecond.
+  static constexpr std::size_t kMaxLookedAt = 4'096;
+  std::vector<Known> latest(const std::optional<std::string>& holder, std::size_t limit) const;
+  // The same as find(), but no use.
+  std::span<const BlockStore::Trail> peek(const Name& name) const;
 
   std::size_t size() const { return by_name_.size(); }
 
  private:
   struct Session {
-    std::string name;
+    std::string name;  // key_of()
+    LeaseHolder holder;
     std::vector<BlockStore::Trail> blocks;
+    std::int64_t last_use_unix_ms = 0;
   };
   static std::string key_of(const Name& name);
   void forget_oldest();

@@ -75,6 +75,16 @@ class Verbs(ServerCase):
         with self.assertRaises(UnknownPin):
             self.client.unpin(pinned.pin)
 
+    def test_sessions_have_their_blocks_by_tier(self) -> None:
+        self.make()
+        for number, session in ((1, "chat"), (2, "chat"), (3, "later")):
+            self.client.put(self.name, key(number), block(number), tier="pinned", session=session)
+        self.client.delete(self.name, key(2))
+        found = self.client.sessions(self.name)
+        self.assertEqual([one.session for one in found.sessions], ["later", "chat"])
+        self.assertEqual((found.sessions[1].blocks, found.sessions[1].missing), ({"pinned": 1}, 1))
+        self.assertEqual((found.known, len(self.client.sessions(self.name, limit=1).sessions)), (2, 1))
+
     def test_contains_names_the_tier_of_each_key(self) -> None:
         self.make()
         self.client.put(self.name, "aa", block(1))

@@ -56,6 +56,7 @@ void hints(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void actions(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void list_pins(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void delete_pin(Service&, const Call&, Reply);
+void list_sessions(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 // transfers.cpp
 void start_transfer(Service&, const Call&, std::shared_ptr<Cache>, Reply);
 void drain(Service&, const Call&, std::shared_ptr<Cache>, Reply);

@@ -1,4 +1,4 @@
-// Pins: who keeps which blocks, until when.
+// Pins: who keeps which blocks, until when. Sessions: which blocks a conversation used.
 #include "server/codec/ids.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
@@ -14,6 +14,20 @@ ordered_json pin_body(const PinInfo& info) {
   body["bytes"] = info.bytes;
   body["expires_at_ms"] = info.expires_at_unix_ms;
   return body;
+}
+
+ordered_json session_body(const SessionInfo& info) {
+  ordered_json blocks = ordered_json::object();
+  for (const Tier tier : kTiers) {
+    const std::uint32_t count = info.blocks[index_of(tier)];
+    if (count > 0) blocks[std::string(to_string(tier))] = count;
+  }
+  return {{"session", info.session},
+          {"token", info.holder ? ordered_json(*info.holder) : ordered_json(nullptr)},
+          {"blocks", std::move(blocks)},
+          {"missing", info.missing},
+          {"bytes", info.bytes},
+          {"last_use_ms", info.last_use_unix_ms}};
 }
 
 }  // namespace
@@ -48,6 +62,22 @@ void delete_pin(Service& service, const Call& call, Reply reply) {
     if (blocks) return reply.document(200, {{"pin", pin_text(*pin)}, {"blocks", *blocks}});
   }
   reply.error({ErrorCode::unknown_pin, "there is no pin '" + name + "', or it has ended"});
+}
+
+// A token that knows the name of another's conversation cannot act on it, but names may be private.
+void list_sessions(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  Query query(call.head.query);
+  SessionListRequest request;
+  request.limit = query.limit();
+  if (auto read = query.finish(); !read) return reply.error(read.error());
+  if (!call.is_admin()) request.holder = *call.holder();
+  answer_on(service.readers, std::move(reply),
+            [cache = std::move(cache), request = std::move(request)](Reply& answer) {
+              const SessionList list = cache->sessions(request);
+              ordered_json sessions = ordered_json::array();
+              for (const SessionInfo& info : list.sessions) sessions.push_back(session_body(info));
+              answer.document(200, {{"sessions", std::move(sessions)}, {"known", list.known}});
+            });
 }
 
 }  // namespace cairn::routes

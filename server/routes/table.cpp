@@ -70,6 +70,7 @@ constexpr std::array kRoutes = {
     structured(write, post, "/v1/caches/{cache}/actions", actions),
     with_query(plain(read, get, "/v1/caches/{cache}/pins", list_pins)),
     filtered(plain(write, delete_, "/v1/pins/{pin}", delete_pin)),
+    with_query(plain(read, get, "/v1/caches/{cache}/sessions", list_sessions)),
 
     filtered(plain(read, get, "/v1/caches", list_caches)),
     plain(read, get, "/v1/caches/{cache}", get_cache),

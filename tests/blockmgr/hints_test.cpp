@@ -383,7 +383,7 @@ TEST(Sessions, ForgetsTheLeastRecentlyUsed) {
   const BlockStore::Trail block{.entry = 1, .tag = 2};
   const LeaseHolder nobody;
   for (std::size_t i = 0; i <= Sessions::kMaxSessions; ++i) {
-    sessions.add({nobody, std::to_string(i)}, {&block, 1});
+    sessions.add({nobody, std::to_string(i)}, {.blocks = {&block, 1}});
     if (i == 10) {
       EXPECT_EQ(sessions.find({nobody, "0"}).size(), 1U);  // used again
     }
@@ -401,15 +401,36 @@ TEST(Sessions, KeepsEachBlockOnce) {
   for (std::uint32_t i = 0; i < 20; ++i) prompt.push_back({.entry = i, .tag = i});
   const Sessions::Name name{nobody, "chat"};
   const auto known = [&] { return sessions.find(name).size(); };
-  sessions.add(name, std::span(prompt).first(8));       // a match
-  sessions.add(name, std::span(prompt).subspan(8, 4));  // its commit
-  sessions.add(name, std::span(prompt).subspan(8, 4));  // its release
+  sessions.add(name, {std::span(prompt).first(8)});       // a match
+  sessions.add(name, {std::span(prompt).subspan(8, 4)});  // its commit
+  sessions.add(name, {std::span(prompt).subspan(8, 4)});  // its release
   EXPECT_EQ(known(), 12U);
-  sessions.add(name, prompt);  // the next request continues
+  sessions.add(name, {prompt});  // the next request continues
   EXPECT_EQ(known(), 20U);
   std::ranges::reverse(prompt);
-  sessions.add(name, std::span(prompt).first(1));
+  sessions.add(name, {std::span(prompt).first(1)});
   EXPECT_EQ(known(), 20U);
+}
+
+TEST(Sessions, ListsTheLatestFirst) {
+  Sessions sessions;
+  const BlockStore::Trail block{.entry = 1, .tag = 2};
+  const auto names = [&](const std::optional<std::string>& holder, std::size_t limit) {
+    std::vector<std::string> all;
+    for (const auto& known : sessions.latest(holder, limit)) all.push_back(known.session);
+    return all;
+  };
+  sessions.add({kA, "1:first"}, {{&block, 1}, 10});
+  sessions.add({nullptr, "second"}, {{&block, 1}, 20});
+  sessions.add({kB, "third"}, {{&block, 1}, 30});
+  sessions.add({kA, "1:first"}, {{&block, 1}, 40});
+  EXPECT_EQ(names({}, 9), (std::vector<std::string>{"1:first", "third", "second"}));
+  EXPECT_EQ(names({}, 2), (std::vector<std::string>{"1:first", "third"}));
+  EXPECT_EQ(names(*kB, 9), std::vector<std::string>{"third"});
+  EXPECT_EQ(sessions.latest({}, 1).front().last_use_unix_ms, 40);
+  EXPECT_EQ(sessions.peek({kA, "1:first"}).size(), 1U);
+  EXPECT_TRUE(sessions.peek({kB, "1:first"}).empty());
+  EXPECT_EQ(names({}, 1), std::vector<std::string>{"1:first"}) << "a look is no use";
 }
 
 TEST(Sessions, LimitsBlocks) {
@@ -418,7 +439,7 @@ TEST(Sessions, LimitsBlocks) {
   std::vector<BlockStore::Trail> prompt;
   for (std::uint32_t i = 0; i < Sessions::kMaxBlocksEach + 5; ++i) prompt.push_back({i, i});
   const std::size_t most = Sessions::kMaxBlocks / Sessions::kMaxBlocksEach;
-  for (std::size_t i = 0; i <= most; ++i) sessions.add({nobody, std::to_string(i)}, prompt);
+  for (std::size_t i = 0; i <= most; ++i) sessions.add({nobody, std::to_string(i)}, {prompt});
   EXPECT_EQ(sessions.size(), most);
   EXPECT_TRUE(sessions.find({nobody, "0"}).empty());
   EXPECT_EQ(sessions.find({nobody, "1"}).size(), Sessions::kMaxBlocksEach);

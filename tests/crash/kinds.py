@@ -355,6 +355,7 @@ KINDS = {
     "match of pinned blocks": plain("POST", CACHE + "/match", {"keys": keys(1, 4), "lease_ms": 60000}, make=pin,
                                     undo=lambda site, answer: (end_lease(site, answer), drop_pins(site, answer))),
     "pins": plain("GET", CACHE + "/pins", make=pin, undo=drop_pins),
+    "sessions": plain("GET", CACHE + "/sessions"),
     "end a pin": end_pin,
     "pending": plain("GET", CACHE + "/pending"),
     "miss ratio": plain("GET", CACHE + "/miss_ratio?capacities=100,200"),

@@ -54,6 +54,29 @@ class ActionsTest : public ServedTest {
   int next_ = 1'000;
 };
 
+TEST_F(ActionsTest, SessionsAreListedWithTheirBlocksByTier) {
+  cache_.store(1, "?tier=pinned&session=chat");
+  cache_.store(2, "?tier=disk&session=chat");
+  cache_.store(3, "?tier=disk&session=chat");
+  cache_.store(4, "?tier=pinned&session=later");
+  ASSERT_THAT(rest_.del(cache_.path("/keys/" + key(3))), has_status(204));
+  const json list = rest_.get(cache_.path("/sessions")).document();
+  EXPECT_EQ(list.at("known"), 2);
+  ASSERT_EQ(list.at("sessions").size(), 2u);
+  EXPECT_EQ(list.at("sessions").at(0).at("session"), "later");
+  const json& chat = list.at("sessions").at(1);
+  EXPECT_EQ(chat.at("session"), "chat");
+  EXPECT_EQ(chat.at("token"), nullptr);
+  EXPECT_EQ(chat.at("blocks"), (json{{"pinned", 1}, {"disk", 1}}));
+  EXPECT_EQ(chat.at("missing"), 1);
+  EXPECT_EQ(chat.at("bytes"), 2 * block(1).size());
+  EXPECT_GT(chat.at("last_use_ms"), 0);
+
+  const json one = rest_.get(cache_.path("/sessions?limit=1")).document();
+  EXPECT_EQ(one.at("sessions").size(), 1u);
+  EXPECT_EQ(one.at("known"), 2);
+}
+
 TEST_F(ActionsTest, ContainsNamesTheTierOfEachKey) {
   cache_.store(1, "?tier=pinned");
   cache_.store(2, "?tier=disk");
@@ -442,6 +465,25 @@ TEST_F(ActionsOfTokensTest, OneThatPinsEverythingLeavesTheOthersTheirBlocks) {
   const json found =
       as("b", "POST", "/contains", {{"keys", keys(1'000, 9 * kRoom / 10)}}).document();
   EXPECT_EQ(found.at("tiers"), std::string(9 * kRoom / 10, 'p'));
+}
+
+TEST_F(ActionsOfTokensTest, EachSeesItsOwnSessions) {
+  store("a", 1, 2);
+  const auto talk = [&](const char* token, const char* session) {
+    return as(token, "POST", "/match",
+              {{"keys", keys(1, 2)}, {"session", session}, {"lease_ms", 0}});
+  };
+  EXPECT_THAT(talk("a", "of a"), has_status(200));
+  EXPECT_THAT(talk("b", "of b"), has_status(200));
+  const auto seen_by = [&](const char* token) {
+    std::vector<std::string> names;
+    const json document = as(token, "GET", "/sessions").document();
+    for (const json& one : document.at("sessions")) names.push_back(one.at("session"));
+    return names;
+  };
+  EXPECT_THAT(seen_by("a"), testing::ElementsAre("of a"));
+  EXPECT_THAT(seen_by("b"), testing::ElementsAre("of b"));
+  EXPECT_THAT(seen_by("root"), testing::ElementsAre("of b", "of a"));
 }
 
 TEST_F(ActionsOfTokensTest, EachSeesAndEndsItsOwnPins) {

@@ -200,6 +200,17 @@ TEST_F(CtlTest, PinsBlocksAndListsAndEndsPins) {
               HasSubstr("missing"));
 }
 
+TEST_F(CtlTest, ListsSessions) {
+  TestCache cache(rest_, {.pinned = 8, .disk = 8});
+  cache.store(1, "?session=chat-1");
+  cache.store(2, "?session=chat-2");
+  const Outcome list = ctl({"sessions", cache.name(), "--limit", "1"});
+  EXPECT_EQ(list.code, 0) << list.err;
+  EXPECT_THAT(list.out, HasSubstr("chat-2"));
+  EXPECT_THAT(list.out, HasSubstr("2 conversations are known"));
+  EXPECT_EQ(ctl({"sessions", cache.name(), "--json"}).document().at("sessions").size(), 2u);
+}
+
 TEST_F(CtlTest, ListsLeasesAndTransfersAndEndsALease) {
   TestCache cache(rest_, {.device = 2, .disk = 2});
   EXPECT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1)), "--priority", "3", "--metadata",

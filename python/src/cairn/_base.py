@@ -135,6 +135,7 @@ class ClientBase:
     contains = Verb(_actions.contains)
     actions = Verb(_actions.actions)
     pins = Verb(_actions.pins)
+    sessions = Verb(_actions.sessions)
     unpin = Verb(_actions.unpin)
 
     put = Verb(_keys.put)

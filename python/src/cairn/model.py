@@ -394,6 +394,22 @@ class PinInfo:
 
 
 @dataclass(frozen=True)
+class Session:
+    session: str
+    token: str | None
+    blocks: dict[str, int]  # by the highest tier that has them
+    missing: int  # blocks that the conversation used and that are gone
+    bytes: int
+    last_use_ms: int
+
+
+@dataclass(frozen=True)
+class SessionList:
+    sessions: list[Session]
+    known: int  # of all tokens
+
+
+@dataclass(frozen=True)
 class PinPage:
     pins: list[PinInfo]
     next_cursor: str | None

@@ -101,6 +101,7 @@ class CacheBase:
     contains = CacheVerb(_actions.contains)
     actions = CacheVerb(_actions.actions)
     pins = CacheVerb(_actions.pins)
+    sessions = CacheVerb(_actions.sessions)
 
     put = CacheVerb(_keys.put)
     get = CacheVerb(_keys.get)

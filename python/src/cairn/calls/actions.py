@@ -11,7 +11,7 @@ from cairn.calls import _parts as parts
 from cairn.decode import encode
 from cairn.errors import BadAnswer
 from cairn.http import Call, Request, Response, target
-from cairn.model import MAX_CONTAINED_KEYS, Action, ActionResult, Key, PinPage, key_hex
+from cairn.model import MAX_CONTAINED_KEYS, Action, ActionResult, Key, PinPage, SessionList, key_hex
 
 # A letter for each byte of a packed answer.
 TIER_LETTERS = ".dpks"
@@ -65,6 +65,12 @@ def pins(cache: str, *, limit: int | None = None, cursor: str | None = None) -> 
     """The pins of a cache, one page at a time: all of them for an admin, else those of this token."""
     query: dict[str, object] = {"limit": limit, "cursor": cursor}
     return parts.get(target("v1", "caches", cache, "pins", query=query), parts.into(PinPage))
+
+
+def sessions(cache: str, *, limit: int | None = None) -> Call[SessionList]:
+    """The conversations that requests have named, the latest used first, with their blocks by tier: all of them for
+    an admin, else those of this token."""
+    return parts.get(target("v1", "caches", cache, "sessions", query={"limit": limit}), parts.into(SessionList))
 
 
 def unpin(pin: str) -> Call[int]:
