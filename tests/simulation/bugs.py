@@ -81,6 +81,13 @@ BUGS = {
     "moved_block_loses_its_end": ("blockmgr/core/resizing.cpp", [
         ("job.source = job.destination = &core.layout(tier, kv_group);",
          "job.source = job.destination = &core.slots(tier);")]),
+    "pin_ends_early": ("blockmgr/core/pins.cpp", [
+        ("milliseconds(pin.terms.ttl_ms);\n  pin.is_listed", "milliseconds((pin.terms.ttl_ms + 1) / 2);\n  pin.is_listed")]),
+    "pinned_block_may_leave": (USE, [
+        ("    const bool may_go = slots[slot].pins == 0 && !slots[slot].is_protected;",
+         "    const bool may_go = slots[slot].pins == 0;"),
+        ("    if (record.place == EvictionPlace::parked && record.pins == 0 && !record.is_protected &&",
+         "    if (record.place == EvictionPlace::parked && record.pins == 0 &&")]),
     "state_outlives_its_full_block": (STORE, [
         ("      block.parent = block.key.in(options_.full_group);\n", "      block.parent.reset();\n")]),
 }

@@ -41,6 +41,7 @@ void Clients::let_go() {
     held->reader.reset();
   }
   self.readers.clear();
+  if (self.oracle.any_pinned()) self.unpin_all();
   while (!self.leases.empty()) {
     const auto lease = self.leases.back();
     const auto released = self.cache->release(lease->id);

@@ -42,6 +42,10 @@ class Clients {
   void transfer(Random& random);
   void onboard(Random& random);
   void cancel(Random& random);
+  void pin(Random& random);
+  void unpin(Random& random);
+  void prefetch(Random& random);
+  void demote(Random& random);
   // Releases all leases and readers.
   void let_go();
   std::uint64_t waiting() const;  // calls that have not ended

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,6 +80,16 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
   std::shared_ptr<HeldLease> some_lease(Random& random) const {
     if (leases.empty()) return nullptr;
     return leases[random.below(leases.size())];
+  }
+
+  void unpin_all() {
+    std::vector<KeyNumber> all(oracle.keys());
+    std::iota(all.begin(), all.end(), KeyNumber{0});
+    oracle.all_may_go();
+    if (auto unpinned = cache->unpin(names(all), {}); !unpinned) {
+      expect("unpin", unpinned.error(), {});
+    }
+    oracle.look();
   }
 
   // --- checking

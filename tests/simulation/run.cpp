@@ -77,6 +77,7 @@ class Run {
     }
     oracle_.look();
     world_->check_evictions();
+    oracle_.check_pins(queue_.now());
     if (stopped_) return begin_after(*std::exchange(stopped_, std::nullopt));
   }
 
@@ -115,6 +116,16 @@ class Run {
     if (seldom < 300) {
       world_->manager().tick();
       return "tick";
+    }
+    if (setup_.pins && random.once_in(16)) {
+      static constexpr std::array<Verb, 4> kActions = {{{"pin", 1, &Clients::pin},
+                                                        {"unpin", 1, &Clients::unpin},
+                                                        {"prefetch", 1, &Clients::prefetch},
+                                                        {"demote", 1, &Clients::demote}}};
+      // Half of them pin.
+      const Verb& action = kActions[random.once_in(2) ? 0 : random.below(kActions.size())];
+      (clients.*action.act)(random);
+      return action.name;
     }
     std::uint32_t all = 0;
     for (const Verb& verb : kVerbs) all += verb.weight;
@@ -298,6 +309,7 @@ class Run {
 
   void resize(Random& random) {
     CacheChange change;
+    oracle_.all_may_go();  // the shares of pins change with the tiers
     for (const Tier tier : {Tier::pinned, Tier::disk}) {
       const auto& now = config_.tiers[index_of(tier)];
       if (!now || random.once_in(3)) continue;

@@ -82,6 +82,7 @@ void Oracle::begin_life(const EventRing& ring, std::uint64_t next_event, bool fa
   faulty_ = faulty;
   where_.assign(keys(), {});
   becoming_durable_.reset();
+  promised_.clear();
 }
 
 void Oracle::look() {
@@ -122,7 +123,8 @@ void Oracle::take(const BlockEvent& event) {
     for (KeyNumber key = 0; key < keys(); ++key) {
       const bool is_last =
           std::ranges::none_of(children(key), [this](KeyNumber child) { return present(child); });
-      if (present_in(key, tier) && is_last && !is_reached(key) && !held_.contains(key)) {
+      if (present_in(key, tier) && is_last && !is_reached(key) && !held_.contains(key) &&
+          !ever_pinned_.contains(key)) {
         outlasted_[index_of(tier)].insert(key);
       }
     }
@@ -132,7 +134,10 @@ void Oracle::take(const BlockEvent& event) {
   if (stored) return;
   if (!present(at->second)) ends_[at->second] = {};
   for (const KeyNumber child : children(at->second)) {
-    if (present_in(child, tier)) cut_chains_[index_of(tier)] = true;
+    // A pin of a block does not hold the blocks before it.
+    if (present_in(child, tier) && !ever_pinned_.contains(child)) {
+      cut_chains_[index_of(tier)] = true;
+    }
   }
   if (tier != Tier::disk) return;
   durable_.erase(at->second);
@@ -164,6 +169,27 @@ std::set<KeyNumber> Oracle::all_in(Tier tier) const {
 std::size_t Oracle::count_in(Tier tier) const {
   return static_cast<std::size_t>(
       std::ranges::count_if(where_, [tier](const Tiers& where) { return where[index_of(tier)]; }));
+}
+
+void Oracle::pinned(const Pinned& pin) {
+  ever_pinned_.insert(pin.keys.begin(), pin.keys.end());
+  if (!pin.all || faulty_) return;
+  for (const KeyNumber key : pin.keys) {
+    if (!present(key) || ttl_ms(key)) continue;
+    TimePoint& until = promised_[key];
+    until = std::max(until, pin.until);
+  }
+}
+
+void Oracle::may_go(std::span<const KeyNumber> keys) {
+  for (const KeyNumber key : keys) promised_.erase(key);
+}
+
+void Oracle::check_pins(TimePoint now) {
+  std::erase_if(promised_, [now](const auto& promise) { return promise.second <= now; });
+  for (const auto& [key, until] : promised_) {
+    if (!present(key)) return finding_.report(text(key) + " disappeared while a pin held it");
+  }
 }
 
 void Oracle::checkpoint_begun() {

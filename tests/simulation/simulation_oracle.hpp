@@ -96,6 +96,21 @@ class Oracle {
     held_.insert(keys.begin(), keys.end());
   }
 
+  // --- pins
+  // A pin names the keys until then. `all`: it holds every one that is present.
+  struct Pinned {
+    std::span<const KeyNumber> keys;
+    TimePoint until;
+    bool all = false;
+  };
+  void pinned(const Pinned& pin);
+  bool any_pinned() const { return !ever_pinned_.empty(); }
+  // The keys may go from now on, by their clients' wish.
+  void may_go(std::span<const KeyNumber> keys);
+  void all_may_go() { promised_.clear(); }
+  // A key that a pin holds is present. Not with faults, which may drop any copy.
+  void check_pins(TimePoint now);
+
   // --- durability
   void checkpoint_begun();
   void checkpoint_ended(bool well);
@@ -138,6 +153,8 @@ class Oracle {
   Tiers cut_chains_{};
   PerTier outlasted_;
   std::set<KeyNumber> held_;
+  std::set<KeyNumber> ever_pinned_;  // also in a life before: they may stay though unreachable
+  std::map<KeyNumber, TimePoint> promised_;  // until when it is pinned for certain
   const EventRing* ring_ = nullptr;
   std::uint64_t next_event_ = 0;
   bool faulty_ = false;

@@ -97,6 +97,8 @@ Setup::Setup(std::uint64_t seed) {
   }
   config.eviction = random.once_in(3) ? EvictionKind::lru : EvictionKind::class_hazard;
   if (random.once_in(3)) add_kv_groups(random, config);
+  pins = random.once_in(3);
+  if (pins && random.once_in(2)) config.pins.max_share = 0.9;
 }
 
 World::World(Parts parts)

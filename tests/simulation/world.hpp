@@ -21,6 +21,7 @@ std::uint32_t units_for(const CacheConfig& config, Tier tier, std::uint32_t bloc
 struct Setup {
   explicit Setup(std::uint64_t seed);
   CacheConfig config;
+  bool pins = false;  // clients pin, prefetch and demote
   TransferSchedulerOptions scheduler;
   BlockManagerOptions manager;
   Device::Options device;
