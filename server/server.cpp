@@ -291,6 +291,7 @@ struct Server::Parts {
     retry_ticker.reset();
     if (http) http->drain(0);
     waits.flush();
+    if (shared) shared->end();
     readers.stop();
     admin.stop();
   }

@@ -20,9 +20,12 @@ RemoteTiers::RemoteTiers(BlockManager& manager, Beyond beyond, const Clock& cloc
       next_event_(manager.events().next_id()),
       events_(kEventsAtOnce) {}
 
-RemoteTiers::~RemoteTiers() {
+RemoteTiers::~RemoteTiers() { end(); }
+
+void RemoteTiers::end() {
   {
     MutexLock lock(mutex_);
+    if (std::exchange(ended_, true)) return;
     for (const auto& [name, tier] : tiers_) tier->end();
     if (url_watch_) url_watch_->end();
   }
@@ -37,6 +40,7 @@ void RemoteTiers::advertise(RemoteAddress address) {
 std::shared_ptr<RemoteTier> RemoteTiers::of(const std::shared_ptr<Cache>& cache) {
   if (!cache->config().shared) return nullptr;
   MutexLock lock(mutex_);
+  if (ended_) return nullptr;
   std::shared_ptr<RemoteTier>& tier = tiers_[cache->config().name];
   // Another cache of the same name may have been created.
   if (tier && &tier->cache() != cache.get()) {
@@ -55,6 +59,19 @@ std::shared_ptr<RemoteTier> RemoteTiers::of(const std::shared_ptr<Cache>& cache)
     tier->begin();
   }
   return tier;
+}
+
+void RemoteTiers::ask_peer(BlockPeers::Read read, UniqueFunction<void(Result<std::size_t>)> done) {
+  bool may_ask = peers_ != nullptr;
+  if (MutexLock lock(mutex_); may_ask) {
+    may_ask = !ended_;
+    if (may_ask) under_way_.enter();
+  }
+  if (!may_ask) return done(Error{ErrorCode::cancelled, "the server ends"});
+  peers_->read(std::move(read), [this, done = std::move(done)](Result<std::size_t> bytes) mutable {
+    done(std::move(bytes));
+    under_way_.leave();
+  });
 }
 
 void RemoteTiers::poll() {

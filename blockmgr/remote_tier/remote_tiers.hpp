@@ -15,7 +15,7 @@
 namespace cairn {
 
 // The shared tiers of a manager's caches, over one store and the servers that it names.
-// Thread-safe. The destructor waits for work in progress, which the store's time-outs bound.
+// Thread-safe. The destructor ends it.
 class RemoteTiers {
  public:
   struct Beyond {
@@ -27,10 +27,15 @@ class RemoteTiers {
               RemoteTierOptions options);
   ~RemoteTiers();
 
+  // Nothing starts from now on. Waits for what is in progress, which the store's time-outs bound.
+  void end();
+
   // Sets how other servers reach this one. Call before the first cache is created.
   void advertise(RemoteAddress address);
-  // Null if the cache has no shared tier.
+  // Null if the cache has no shared tier, and after end().
   std::shared_ptr<RemoteTier> of(const std::shared_ptr<Cache>& cache);
+  // Sends a request to another server, as BlockPeers::read does. Also `cancelled` after end().
+  void ask_peer(BlockPeers::Read read, UniqueFunction<void(Result<std::size_t>)> done);
   // Handles new commits and removes the tiers of dropped caches. One thread must call it every few
   // tens of milliseconds.
   void poll();
@@ -64,6 +69,7 @@ class RemoteTiers {
   mutable Mutex mutex_;
   std::shared_ptr<RemoteUrlWatch> url_watch_ CAIRN_GUARDED_BY(mutex_);  // null: not needed yet
   RemoteAddress own_address_ CAIRN_GUARDED_BY(mutex_);
+  bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
   std::map<std::string, std::shared_ptr<RemoteTier>, std::less<>> tiers_ CAIRN_GUARDED_BY(mutex_);
 };
 

@@ -20,7 +20,7 @@ namespace cairn {
 enum class Role : std::uint8_t {
   none,     // no token needed
   metrics,  // for monitoring systems
-  peer,     // for other servers: read blocks by key
+  peer,     // for other servers: read blocks by key, prefetch
   read,     // match, read and inspect
   write,    // also store, move and evict blocks
   admin,    // also create, drop and clear caches

@@ -8,9 +8,14 @@
 #include "server/codec/requests.hpp"
 #include "server/routes/common.hpp"
 #include "server/routes/handlers.hpp"
+#include "server/routes/peer_share.hpp"
 
 namespace cairn::routes {
 namespace {
+
+// How long a share waits at least until the other server knows its blocks. They are there after 0.1
+// to 0.7 s.
+constexpr std::uint32_t kPeerWaitMs = 2'000;
 
 // What became of an action.
 struct ActionResult {
@@ -60,6 +65,7 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     std::shared_ptr<BlockQuota> quota = {};
     std::shared_ptr<LeaseQuota> pins = {};
     bool may_share_with_peers = false;
+    bool only_prefetches = false;  // another server
   };
   ActionRun(Service& service, std::shared_ptr<Cache> cache, ActionsBody body, Caller caller,
             Reply reply)
@@ -74,10 +80,13 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
       Action& action = body_.actions[results_.size()];
       if (!action.refusal.empty()) {
         add(rejected(action.refusal));
-      } else if (action.type != ActionType::prefetch) {
+      } else if (caller_.only_prefetches && action.type != ActionType::prefetch) {
+        add(rejected(to_string(ErrorCode::forbidden)));
+      } else if (action.type == ActionType::prefetch || action.type == ActionType::share) {
+        const bool done = action.type == ActionType::share ? share(action) : prefetch(action);
+        if (!done) return;  // it goes on later
+      } else {
         add(run(action));
-      } else if (!prefetch(action)) {
-        return;  // it goes on later
       }
     }
     service_.waits.wait_for_all(waited_, [self = shared_from_this()] { self->answer(); });
@@ -95,7 +104,6 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
       case ActionType::demote:
         return demote(action);
       case ActionType::share:
-        return share(action);
       case ActionType::prefetch:
       case ActionType::unknown:
         break;
@@ -189,11 +197,11 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     return service_.shared == nullptr ? nullptr : service_.shared->of(cache_);
   }
 
-  ActionResult share(Action& action) {
-    if (action.peer && !caller_.may_share_with_peers) return rejected("forbidden");
-    if (action.peer) return rejected("peer_unsupported");
+  // Returns false if its result is added later, and next() is called then.
+  bool share(Action& action) {
+    if (action.peer && !caller_.may_share_with_peers) return add(rejected("forbidden"));
     const auto tier = remote_tier();
-    if (tier == nullptr) return rejected("no_shared_tier");
+    if (tier == nullptr) return add(rejected("no_shared_tier"));
     const std::vector<BlockKey> keys = blocks_of(action);
     const std::vector<KeyView> views(keys.begin(), keys.end());
     const std::vector<bool> here = cache_->contains(views);
@@ -214,7 +222,39 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     if (result.outcome == ActionOutcome::rejected && !shared.empty()) {
       result.outcome = ActionOutcome::deferred;
     }
-    return result;
+    if (!action.peer || result.blocks == 0) return add(std::move(result));
+    tell_peer(action, std::move(shared), std::move(result));
+    return false;
+  }
+
+  // The other server resolves a key to the blocks of all KV groups.
+  void tell_peer(const Action& action, std::vector<BlockKey> shared, ActionResult result) {
+    std::erase_if(shared, [](const BlockKey& key) { return key.kv_group() != 0; });
+    const std::uint64_t count = shared.size();
+    auto told = [self = shared_from_this(), result = std::move(result),
+                 count](const Result<std::uint64_t>& there) mutable {
+      if (!there) {
+        ActionResult why = refused(there.error());
+        result.outcome = why.outcome;
+        result.reason = "peer_" + why.reason;
+      } else if (*there < count) {
+        result.outcome = *there > 0 ? ActionOutcome::clipped : ActionOutcome::rejected;
+        result.reason = "peer";
+        result.blocks = *there;
+      }
+      // On the thread that talks to other servers, which must not be kept.
+      const auto go_on = [self, result = std::move(result)] {
+        self->add(result);
+        self->next();
+      };
+      if (!self->service_.readers.try_post(go_on)) go_on();
+    };
+    share_with_peer(service_,
+                    {.server = *action.peer,
+                     .cache = cache_->config().name,
+                     .keys = std::move(shared),
+                     .within_ms = std::max(action.wait_ms, kPeerWaitMs)},
+                    std::move(told));
   }
 
   // A prefetch, from what the cache has to what the shared tier has.
@@ -319,9 +359,11 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     if (wait_ms > 0) waited_.push_back({id, wait_ms});
   }
 
-  void add(ActionResult result) {
+  // Returns true: the action is done.
+  bool add(ActionResult result) {
     cache_->count_action(body_.actions[results_.size()].type, result.outcome);
     results_.push_back(std::move(result));
+    return true;
   }
 
   void answer() {
@@ -356,6 +398,9 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
 }  // namespace
 
 void actions(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
+  if (call.caller != nullptr && call.caller->role() == Role::read) {
+    return reply.error(lacks_role(*call.caller, Role::write));
+  }
   const ActionLimits limits{.max_keys = service.manager.options().max_blocks_per_request,
                             .tokens_per_key = cache->config().tokens_per_key()};
   auto body = read_body(call, max_values(service),
@@ -364,7 +409,8 @@ void actions(Service& service, const Call& call, std::shared_ptr<Cache> cache, R
   ActionRun::Caller caller{.holder = call.holder(),
                            .quota = call.quota(),
                            .pins = call.pins(),
-                           .may_share_with_peers = call.is_admin()};
+                           .may_share_with_peers = call.is_admin(),
+                           .only_prefetches = !check_role(call, Role::write)};
   answer_on(service.readers, std::move(reply),
             [&service, cache = std::move(cache), body = std::move(*body),
              caller = std::move(caller)](Reply& answer) mutable {

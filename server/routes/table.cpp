@@ -67,7 +67,7 @@ constexpr std::array kRoutes = {
     with_query(plain(read, get, "/v1/caches/{cache}/miss_ratio", miss_ratio)),
     structured(write, post, "/v1/caches/{cache}/drain", drain),
     structured(write, post, "/v1/caches/{cache}/hints", hints),
-    structured(write, post, "/v1/caches/{cache}/actions", actions),
+    structured(peer, post, "/v1/caches/{cache}/actions", actions),
     with_query(plain(read, get, "/v1/caches/{cache}/pins", list_pins)),
     filtered(plain(write, delete_, "/v1/pins/{pin}", delete_pin)),
     with_query(plain(read, get, "/v1/caches/{cache}/sessions", list_sessions)),

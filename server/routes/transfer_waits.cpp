@@ -131,4 +131,9 @@ void TransferWaits::wait_for_all(const std::vector<Waited>& transfers,
   waiting->end_one();
 }
 
+bool TransferWaits::after(std::uint32_t delay_ms, UniqueFunction<void()> function) {
+  const TimePoint when = std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_ms);
+  return timers_.add(when, std::move(function)).has_value();
+}
+
 }  // namespace cairn

@@ -30,6 +30,8 @@ class TransferWaits {
     std::uint32_t wait_ms = 0;
   };
   void wait_for_all(const std::vector<Waited>& transfers, UniqueFunction<void()> answer);
+  // Runs `function` after that time, or at flush(). Returns false if too many wait.
+  bool after(std::uint32_t delay_ms, UniqueFunction<void()> function);
   // Ends every wait. For a server that drains.
   void flush() { timers_.flush(); }
 

@@ -566,10 +566,89 @@ TEST(ActionsSharedTest, SharedBlocksComeUpBeforeTheirRequest) {
   EXPECT_EQ(tiers(false), "pppp.");
   EXPECT_EQ(there.match(keys(0, 4), 0).at("matched"), 4);
   EXPECT_EQ(there.metric("cairn_prefetch_blocks_total", "result=\"used\""), 4);
-  const json peer =
-      act(one.rest, here, {{"type", "share"}, {"target", target}, {"peer", other.server.url()}});
-  EXPECT_EQ(peer.at("outcome"), "rejected");
-  EXPECT_EQ(peer.at("reason"), "peer_unsupported");
+}
+
+json result_of(Rest& rest, const TestCache& cache, const json& action) {
+  const json body = {{"actions", json::array({action})}};
+  const json document = rest.post(cache.path("/actions"), body).document();
+  return document.at("results").at(0);
+}
+
+json share_with(const std::string& url, const json& of) {
+  return {{"type", "share"}, {"target", {{"keys", of}}}, {"peer", url}};
+}
+
+TEST(ActionsSharedTest, APeerFetchesWhatIsSharedWithIt) {
+  for (const std::string placement : {"values", "holders"}) {
+    const json body =
+        shared_body({{"write", "second_use"}, {"placement", placement}, {"namespace", "both"}});
+    const RedisProcess redis;
+    SharedHost one(redis);
+    SharedHost other(redis);
+    one.wait_until_ready();
+    other.wait_until_ready();
+    TestCache here = TestCache::made_of(one.rest, body);
+    TestCache there = TestCache::beside(here, other.rest, body);
+    here.store_prefix(0, 4, "pinned");
+    const json shared = result_of(one.rest, here, share_with(other.server.url(), keys(0, 5)));
+    EXPECT_EQ(shared.at("outcome"), "accepted") << placement << shared;
+    EXPECT_EQ(shared.at("blocks"), 4);
+    EXPECT_EQ(shared.at("missing"), 1);
+    EXPECT_TRUE(eventually([&] {
+      const json found =
+          other.rest.post(there.path("/contains"), {{"keys", keys(0, 5)}}).document();
+      return found.at("tiers") == "pppp.";
+    })) << placement;
+    for (int n = 0; n < 4; ++n) there.expect_intact(n);
+  }
+}
+
+TEST(ActionsSharedTest, AShareSaysWhyThePeerHasNothing) {
+  TwoHosts hosts;
+  auto& [redis, one, other, here, there] = hosts;
+  here.store_prefix(0, 2, "pinned");
+  const auto reason = [&](const std::string& url) {
+    const json result = result_of(one.rest, here, share_with(url, keys(0, 2)));
+    EXPECT_EQ(result.at("outcome"), "rejected") << result;
+    return result.at("reason").get<std::string>();
+  };
+  EXPECT_EQ(reason("http://127.0.0.1:1"), "peer_unavailable");
+  EXPECT_EQ(reason("nowhere"), "peer_malformed");
+  ASSERT_NE(here.name(), there.name());
+  EXPECT_EQ(reason(other.server.url()), "peer_unknown_cache");
+}
+
+TEST(ActionsSharedTest, APeerMayOnlyPrefetchAndAWriterMayNotNameAPeer) {
+  const RedisProcess redis;
+  const Tokens tokens;
+  const std::vector<std::string> flags = {"--tokens", tokens.path("tokens")};
+  SharedHost one(redis, {{"peer", {{"token_file", tokens.path("peer")}}}}, flags);
+  SharedHost other(redis, json::object(), flags);
+  const std::string name = "/v1/caches/c";
+  for (SharedHost* host : {&one, &other}) {
+    EXPECT_TRUE(eventually([&] {
+      const json system = send_as("admin", *host, "GET", "/v1/system").document();
+      return system.at("shared").at("ready") == true;
+    }));
+    ASSERT_EQ(
+        send_as("admin", *host, "PUT", name, shared_body({{"namespace", "both"}}).dump()).status,
+        201U);
+  }
+  ASSERT_EQ(send_as("write", one, "PUT", name + "/keys/" + key(0), block(0)).status, 201U);
+  const auto act = [&](const std::string& role, SharedHost& host, const json& action) {
+    const json body = {{"actions", json::array({action})}};
+    const json document = send_as(role, host, "POST", name + "/actions", body.dump()).document();
+    return document.at("results").at(0);
+  };
+  const json share = share_with(other.server.url(), keys(0, 1));
+  EXPECT_EQ(act("write", one, share).at("reason"), "forbidden");
+  EXPECT_EQ(act("admin", one, share).at("outcome"), "accepted");
+  EXPECT_TRUE(eventually(
+      [&] { return send_as("write", other, "GET", name + "/keys/" + key(0)).status == 200U; }));
+  for (const char* type : {"pin", "unpin", "retain", "demote", "share"}) {
+    const json action = {{"type", type}, {"target", {{"keys", keys(0, 1)}}}};
+    EXPECT_EQ(act("peer", other, action).at("reason"), "forbidden") << type;
+  }
 }
 
 TEST(ActionsSharedTest, PrefetchesFromTheStoreHaveAShareOfTheTier) {

@@ -410,40 +410,6 @@ TEST(SharedTest, HolderKilledDuringAFetchIsAMiss) {
   EXPECT_EQ(there.counts().at("leases"), 0);
 }
 
-// A file with all tokens, and a file for each token.
-struct Tokens {
-  Tokens() {
-    json all = json::array();
-    for (const std::string name : {"admin", "peer", "write", "metrics"}) {
-      const std::string token = token_of(name);
-      const std::string command =
-          "echo " + token + " | '" + std::string(CAIRN_SERVER_PROGRAM) + "' --hash-token";
-      std::FILE* pipe = ::popen(command.c_str(), "r");
-      char line[128] = "";
-      EXPECT_NE(std::fgets(line, sizeof line, pipe), nullptr);
-      ::pclose(pipe);
-      std::string hash = line;
-      hash.pop_back();
-      all.push_back({{"name", name}, {"role", name}, {"sha256", hash}});
-      std::ofstream(path(name)) << token << "\n";
-    }
-    std::ofstream(path("tokens")) << json{{"tokens", all}};
-  }
-  static std::string token_of(const std::string& name) { return name + "-token-of-a-test-server"; }
-  std::string path(const std::string& name) const { return (dir.path() / name).string(); }
-  fakes::TempDir dir;
-};
-
-auto send_as(const std::string& role, SharedHost& host, const std::string& method,
-             const std::string& target, const std::string& body = {}) {
-  return host.rest.send(
-      {.method = method,
-       .target = target,
-       .body = body,
-       .content_type = body.starts_with('{') ? "application/json" : "application/octet-stream",
-       .headers = {{"Authorization", "Bearer " + Tokens::token_of(role)}}});
-}
-
 // Otherwise a client could have other clients' blocks evicted first.
 TEST(SharedTest, ClientCannotDemoteBlocksByAPeerRead) {
   const RedisProcess redis;

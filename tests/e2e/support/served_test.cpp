@@ -25,9 +25,10 @@ void ServedTest::TearDownTestSuite() {
   folder_.reset();
 }
 
-TestCache::TestCache(Rest& rest, const json& body, Body) : rest_(rest) {
+TestCache::TestCache(Rest& rest, const json& body, Body called)
+    : rest_(rest), name_(std::move(called.name)) {
   static std::atomic<int> number = 0;
-  name_ = "test-" + std::to_string(++number);
+  if (name_.empty()) name_ = "test-" + std::to_string(++number);
   EXPECT_THAT(rest_.put(path(), body), has_status(201));
 }
 

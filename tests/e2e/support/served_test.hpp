@@ -22,6 +22,10 @@ class TestCache {
   // Creates the cache with a fresh name.
   TestCache(Rest& rest, const Shape& shape) : TestCache(rest, cache_body(shape), Body{}) {}
   static TestCache made_of(Rest& rest, const json& body) { return {rest, body, Body{}}; }
+  // The same name as that of another server's cache.
+  static TestCache beside(const TestCache& other, Rest& rest, const json& body) {
+    return {rest, body, Body{other.name_}};
+  }
 
   const std::string& name() const { return name_; }
   // "/v1/caches/NAME" followed by `rest`.
@@ -58,7 +62,9 @@ class TestCache {
   double metric(const std::string& name, const std::string& labels = "");
 
  private:
-  struct Body {};
+  struct Body {
+    std::string name = {};  // empty: a fresh one
+  };
   TestCache(Rest& rest, const json& body, Body);
 
   Rest& rest_;
