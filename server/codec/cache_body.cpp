@@ -520,6 +520,10 @@ ordered_json cache_status(const Cache& cache) {
   body["commits"] = stats.commits;
   body["duplicates"] = stats.duplicates;
   body["metadata_bytes"] = stats.metadata_bytes;
+  ordered_json& prefetched = body["prefetched"];
+  for (std::size_t i = 0; i < kNumPrefetchResults; ++i) {
+    prefetched[std::string(to_string(static_cast<PrefetchResult>(i)))] = stats.prefetched[i];
+  }
   return body;
 }
 

@@ -237,6 +237,7 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
         ActionResult why = refused(there.error());
         result.outcome = why.outcome;
         result.reason = "peer_" + why.reason;
+        result.blocks = 0;
       } else if (*there < count) {
         result.outcome = *there > 0 ? ActionOutcome::clipped : ActionOutcome::rejected;
         result.reason = "peer";

@@ -106,14 +106,21 @@ def check_attack(browser, folder, server):
 
 
 def check_status_page(browser, folder, server, picture):
-    match = {"keys": [f"{1:016x}"], "lease_ms": 0}
+    keys = [f"{1:016x}"]
+    match = {"keys": keys, "lease_ms": 0, "session": "chat <7>"}
     assert server.call("POST", "/v1/caches/precious/match", match)[0] == 200
+    pin = {"type": "pin", "target": {"keys": keys}}
+    prefetch = {"type": "prefetch", "target": {"keys": [f"{9:016x}"]}}
+    assert server.call("POST", "/v1/caches/precious/actions", {"actions": [pin, prefetch]})[0] == 200
     dom, console = browse(browser, folder, f"http://{server.address}/", "--dump-dom")
     assert "Content Security Policy" not in console, console
     assert re.search(r'id="state"[^>]*class="good"[^>]*>ready<', dom) and ">precious<" in dom, dom[-3000:]
     assert re.search(r'id="warnings"[^>]*>.*shared node · 127\.0\.0\.1:1 · ', dom), dom[-3000:]
     assert "what more memory would give" in dom and "today: 4 blocks" in dom, dom[-3000:]
     assert "Too few lookups" in dom, dom[-3000:]
+    assert "the latest of 1" in dom and ">chat &lt;7&gt;<" in dom, dom[-5000:]
+    assert re.search(r">pins<.*>in [0-9]+ (s|min)<", dom), dom[-5000:]
+    assert "prefetched, used" in dom, dom[-5000:]
     browse(browser, folder, f"http://{server.address}/", f"--screenshot={picture}")
 
 

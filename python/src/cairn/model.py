@@ -274,6 +274,8 @@ class CacheInfo:
     commits: int | None = None
     duplicates: int | None = None
     metadata_bytes: int | None = None
+    # Blocks that prefetches named: "used", "late", "wasted", "missing".
+    prefetched: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
