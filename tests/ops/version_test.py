@@ -58,13 +58,19 @@ def manifests_pull_the_version():
         check_is_version(tag.removesuffix(suffix), path)
 
 
+def chart_has_the_version():
+    chart = (ROOT / "deploy/helm/cairn/Chart.yaml").read_text()
+    for field in ["version", "appVersion"]:
+        check_is_version(re.search(rf"^{field}: (.*)$", chart, re.M).group(1), f"Chart.yaml's {field}")
+
+
 def python_package_has_the_version():
     package = (ROOT / "python/src/cairn/__init__.py").read_text()
     check_is_version(re.search(r'^__version__ = "(.*)"$', package, re.M).group(1), "cairn.__version__")
 
 
 for step in [programs_print_the_version, server_returns_the_version, changelog_begins_with_the_version,
-             images_get_the_version_from_their_builder, manifests_pull_the_version, python_package_has_the_version]:
+             images_get_the_version_from_their_builder, manifests_pull_the_version, chart_has_the_version, python_package_has_the_version]:
     step()
 print(*failures, sep="\n")
 sys.exit(1 if failures else 0)
