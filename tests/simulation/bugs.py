@@ -83,6 +83,11 @@ BUGS = {
          "job.source = job.destination = &core.slots(tier);")]),
     "pin_ends_early": ("blockmgr/core/pins.cpp", [
         ("milliseconds(pin.terms.ttl_ms);\n  pin.is_listed", "milliseconds((pin.terms.ttl_ms + 1) / 2);\n  pin.is_listed")]),
+    "prefetch_brings_back_an_erased_key": (MOVES, [
+        ("  if (!vanished && locked->store.entry(key).slots[index_of(batch.to)] == kNoSlot) {",
+         "  if (vanished && batch.is_prefetch) {\n"
+         "    locked->store.commit(item.destination, {.key = batch.keys[index]});\n"
+         "  } else if (!vanished && locked->store.entry(key).slots[index_of(batch.to)] == kNoSlot) {")]),
     "pinned_block_may_leave": (USE, [
         ("    const bool may_go = slots[slot].pins == 0 && !slots[slot].is_protected;",
          "    const bool may_go = slots[slot].pins == 0;"),

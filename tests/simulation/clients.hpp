@@ -52,6 +52,8 @@ class Clients {
 
  private:
   struct State;
+  void erase_key(KeyNumber key);
+
   const std::shared_ptr<State> state_;
 };
 

@@ -15,9 +15,10 @@ void Clients::evict(Random& random) {
                     }));
 }
 
-void Clients::erase(Random& random) {
+void Clients::erase(Random& random) { erase_key(state_->some_key(random)); }
+
+void Clients::erase_key(KeyNumber key) {
   State& self = *state_;
-  const KeyNumber key = self.some_key(random);
   self.oracle.look();
   const bool there = self.oracle.present(key);
   self.oracle.may_go({&key, 1});
@@ -27,6 +28,7 @@ void Clients::erase(Random& random) {
     return self.expect("erase", erased.error(), {ErrorCode::leased, ErrorCode::unknown_key});
   }
   if (!there || self.oracle.present(key)) self.unexpected("erase", self.oracle.text(key));
+  self.oracle.erased(key);
 }
 
 void Clients::clear(Random& random) {
@@ -117,7 +119,10 @@ void Clients::prefetch(Random& random) {
     return self.expect("prefetch", begun.error(),
                        {ErrorCode::no_capacity, ErrorCode::queue_full, ErrorCode::impossible});
   }
-  if (begun->transfer) self.transfers.push_back(*begun->transfer);
+  if (!begun->transfer) return;
+  self.transfers.push_back(*begun->transfer);
+  // A key that is erased while it is brought up must not come back.
+  if (random.once_in(4)) erase_key(chain[random.below(chain.size())]);
 }
 
 void Clients::demote(Random& random) {

@@ -114,13 +114,20 @@ void Clients::commit(Random& random) {
     which.push_back(held);
   }
   if (blocks.empty()) return;
-  for (const auto& held : which) held->filled = Filled::committing;
+  std::vector<KeyNumber> keys;
+  for (const auto& held : which) {
+    held->filled = Filled::committing;
+    keys.push_back(held->key);
+    self.oracle.commit_begun(held->key);
+  }
   const CommitTerms terms{.release = random.once_in(4)};
   self.cache->commit(
       lease->id, std::move(blocks),
-      self.answer<std::vector<CommitStatus>>([lease, which, terms, asked_at = self.queue.now()](
+      self.answer<std::vector<CommitStatus>>([lease, which, keys, terms,
+                                              asked_at = self.queue.now()](
                                                  State& at,
                                                  Result<std::vector<CommitStatus>> statuses) {
+        for (const KeyNumber key : keys) at.oracle.commit_ended(key);
         if (!statuses) {
           for (const auto& held : which) held->filled = Filled::no;
           if (is_one_of(statuses.error(), {ErrorCode::lease_expired, ErrorCode::unknown_lease})) {

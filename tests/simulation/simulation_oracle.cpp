@@ -83,6 +83,8 @@ void Oracle::begin_life(const EventRing& ring, std::uint64_t next_event, bool fa
   where_.assign(keys(), {});
   becoming_durable_.reset();
   promised_.clear();
+  erased_.clear();
+  committing_.clear();
 }
 
 void Oracle::look() {
@@ -118,6 +120,9 @@ void Oracle::take(const BlockEvent& event) {
     finding_.report(text(at->second) +
                     (stored ? " is stored twice in " : " is removed twice from ") +
                     std::string(to_string(tier)));
+  }
+  if (stored && erased_.contains(at->second)) {
+    finding_.report(text(at->second) + " came back after it was erased");
   }
   if (!stored && is_reached(at->second)) {
     for (KeyNumber key = 0; key < keys(); ++key) {
@@ -179,6 +184,15 @@ void Oracle::pinned(const Pinned& pin) {
     TimePoint& until = promised_[key];
     until = std::max(until, pin.until);
   }
+}
+
+void Oracle::erased(KeyNumber key) {
+  if (committing_[key] == 0) erased_.insert(key);
+}
+
+void Oracle::commit_begun(KeyNumber key) {
+  erased_.erase(key);
+  ++committing_[key];
 }
 
 void Oracle::may_go(std::span<const KeyNumber> keys) {

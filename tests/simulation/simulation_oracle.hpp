@@ -111,6 +111,12 @@ class Oracle {
   // A key that a pin holds is present. Not with faults, which may drop any copy.
   void check_pins(TimePoint now);
 
+  // --- erased keys
+  // A client erased the key. It stays away until a commit of it begins, unless one is under way.
+  void erased(KeyNumber key);
+  void commit_begun(KeyNumber key);
+  void commit_ended(KeyNumber key) { --committing_[key]; }
+
   // --- durability
   void checkpoint_begun();
   void checkpoint_ended(bool well);
@@ -153,7 +159,9 @@ class Oracle {
   Tiers cut_chains_{};
   PerTier outlasted_;
   std::set<KeyNumber> held_;
-  std::set<KeyNumber> ever_pinned_;  // also in a life before: they may stay though unreachable
+  std::set<KeyNumber> erased_;
+  std::map<KeyNumber, int> committing_;  // commits under way
+  std::set<KeyNumber> ever_pinned_;      // also in a life before: they may stay though unreachable
   std::map<KeyNumber, TimePoint> promised_;  // until when it is pinned for certain
   const EventRing* ring_ = nullptr;
   std::uint64_t next_event_ = 0;
