@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -54,7 +55,11 @@ class Server:
 
     def start(self) -> None:
         config = self.folder / "config.json"
-        config.write_text('{"caches": []}')
+        settings: dict[str, object] = {"caches": []}
+        if "--shared" in self._flags:
+            # A match waits for the store as long as it takes: after 2 ms on a busy machine, blocks would be misses.
+            settings["shared"] = {"match_deadline_us": 10_000_000}
+        config.write_text(json.dumps(settings))
         log = self.folder / "log"
         with open(log, "wb") as out:
             self._child = subprocess.Popen(
