@@ -5,6 +5,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "base/nearest.hpp"
 #include "base/quantity.hpp"
 #include "base/token.hpp"
 #include "base/version.hpp"
@@ -55,11 +56,18 @@ std::string usage(const Command& command) {
 Error unknown_command(const std::vector<std::string>& words) {
   if (words.empty()) return wrong("a command is missing; see cairnctl --help");
   std::string second;
+  std::vector<std::string_view> first;
   for (const Command& command : commands()) {
+    const std::string_view word = command.name.substr(0, command.name.find(' '));
+    if (first.empty() || first.back() != word) first.push_back(word);
     if (!command.name.starts_with(words[0] + " ")) continue;
     second += (second.empty() ? "" : ", ") + std::string(command.name.substr(words[0].size() + 1));
   }
-  if (second.empty()) return wrong("there is no command '" + words[0] + "'; see cairnctl --help");
+  if (second.empty()) {
+    const std::string near = did_you_mean(words[0], first);
+    return wrong("there is no command '" + words[0] + "'" +
+                 (near.empty() ? "; see cairnctl --help" : near));
+  }
   return wrong("'" + words[0] + "' takes one of: " + second);
 }
 
@@ -112,6 +120,8 @@ Result<po::variables_map> read(std::span<const char* const> args) {
                   .style(Style::unix_style & ~Style::allow_guessing)
                   .run(),
               given);
+  } catch (const po::unknown_option& error) {
+    return wrong(error.what() + did_you_mean_option(error.get_option_name(), all));
   } catch (const po::error& error) {
     return wrong(error.what());
   }

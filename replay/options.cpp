@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/nearest.hpp"
 #include "base/token.hpp"
 #include "base/version.hpp"
 
@@ -460,6 +461,9 @@ Result<std::optional<ReplayOptions>> parse_options(std::span<const char* const> 
       return std::optional<ReplayOptions>();
     }
     po::notify(given);
+  } catch (const po::unknown_option& wrong) {
+    return Error{ErrorCode::malformed,
+                 wrong.what() + did_you_mean_option(wrong.get_option_name(), described)};
   } catch (const po::error& wrong) {
     return Error{ErrorCode::malformed, wrong.what()};
   }

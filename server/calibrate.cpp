@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/nearest.hpp"
 #include "base/standard_files.hpp"
 #include "base/version.hpp"
 #include "memory/cuda/cuda_runtime.hpp"
@@ -170,6 +171,9 @@ int run(int argc, char** argv) {
   try {
     po::store(po::parse_command_line(argc, argv, options), given);
     po::notify(given);
+  } catch (const po::unknown_option& wrong) {
+    return fail(kExitWrongArgument,
+                wrong.what() + cairn::did_you_mean_option(wrong.get_option_name(), options));
   } catch (const po::error& wrong) {
     return fail(kExitWrongArgument, wrong.what());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/nearest.hpp"
 #include "base/quantity.hpp"
 
 namespace cairn {
@@ -285,7 +286,8 @@ void Fields::finish() {
   if (!object_.is_object()) return;
   for (const auto& [name, value] : object_.items()) {
     if (std::find(taken_.begin(), taken_.end(), name) != taken_.end()) continue;
-    errors_.add_unknown(path_of(name.substr(0, kMaxQuoted)) + " is no field of this object");
+    return errors_.add_unknown(path_of(name.substr(0, kMaxQuoted)) + " is no field of this object" +
+                               did_you_mean(name, taken_));
   }
 }
 

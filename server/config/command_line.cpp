@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/nearest.hpp"
 #include "base/version.hpp"
 #include "server/codec/document.hpp"
 #include "server/config/setting_list.hpp"
@@ -218,6 +219,9 @@ Result<std::variant<Settings, PrintAndExit, HashToken, CheckConfig>> read_comman
             .style(style)
             .run(),
         flags);
+  } catch (const po::unknown_option& wrong) {
+    return Error{ErrorCode::malformed,
+                 wrong.what() + did_you_mean_option(wrong.get_option_name(), options)};
   } catch (const po::error& wrong) {
     return Error{ErrorCode::malformed, wrong.what()};
   }

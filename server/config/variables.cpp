@@ -4,6 +4,9 @@
 #include <array>
 #include <regex>
 #include <string_view>
+#include <vector>
+
+#include "base/nearest.hpp"
 
 namespace cairn {
 namespace {
@@ -45,8 +48,11 @@ Result<> check_variables(std::span<const char* const> environment,
     const std::string name(entry.substr(0, equals));
     const std::string_view value = entry.substr(equals + 1);
     if (value.empty() || settings.contains(name) || is_of_others(name, value)) continue;
+    const std::vector<std::string_view> names(settings.begin(), settings.end());
+    const std::string near = did_you_mean(name, names);
     return Error{ErrorCode::unknown_field,
-                 name + ": there is no such setting; --help lists all settings"};
+                 name + ": there is no such setting" +
+                     (near.empty() ? "; --help lists all settings" : near)};
   }
   return {};
 }
