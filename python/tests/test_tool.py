@@ -45,6 +45,19 @@ class Tool(ServerCase):
         self.assertEqual(run("shout").returncode, 2)
         self.assertEqual(run("--help").returncode, 0)
 
+    def test_a_wrong_word_is_answered_with_the_nearest(self) -> None:
+        self.assertIn(b"there is no command 'statu'; did you mean 'status'?", run("statu").stderr)
+        self.assertIn(b"there is no command 'qqqq'; `cairn --help` lists them", run("qqqq").stderr)
+
+    def test_events_are_lines_until_the_command_is_ended(self) -> None:
+        self.make()
+        self.client.put(self.name, key(1), block(1))
+        server = ("--server", self.server.unix)
+        ended = run(*server, "events", "--cache", self.name, "--after", "0", "--silence-s", "0.2")
+        stored = [event for event in map(json.loads, ended.stdout.splitlines()) if event["event"] == "stored"]
+        self.assertEqual([event["keys"] for event in stored], [[key(1).hex()]])
+        self.assertEqual(ended.returncode, 3, ended.stderr)  # it was silent
+
     def test_every_call_is_a_command(self) -> None:
         parser = arguments()
         for name, verb in vars(ClientBase).items():

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import json
 import os
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import cairn
 from cairn import command, programs
@@ -17,8 +21,20 @@ from cairn.model import Match
 REFUSED, NO_SERVER = 1, 3  # exit codes; argparse exits with 2 for wrong arguments
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Names the nearest command instead of all seventy."""
+        wrong = re.fullmatch(r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
+        if wrong:
+            word, words = wrong.groups()
+            near = difflib.get_close_matches(word, re.findall(r"[\w-]+", words), 1)
+            hint = f"; did you mean '{near[0]}'?" if near else f"; `{self.prog} --help` lists them"
+            message = f"there is no command '{word}'{hint}"
+        super().error(message)
+
+
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cairn",
         description="Starts a Cairn server, or calls one.",
         epilog="`cairn COMMAND --help` lists what a command takes. "
@@ -51,6 +67,12 @@ def arguments() -> argparse.ArgumentParser:
         started = commands.add_parser(word, help=f"start {program}, which takes all that follows", add_help=False)
         started.add_argument("arguments", nargs=argparse.REMAINDER)
     commands.add_parser("status", help="show the server and its caches")
+    events = commands.add_parser("events", help="print events of blocks, one JSON object a line, until it is ended")
+    events.add_argument("--cache", metavar="NAME", help="only of this cache")
+    events.add_argument("--after", type=int, metavar="ID", help="resume after the event with this id")
+    events.add_argument(
+        "--silence-s", type=float, metavar="SECONDS", help="fail if nothing comes for so long (default: wait)"
+    )
     command.add_commands(commands)
     return parser
 
@@ -67,11 +89,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with Client(args.server, token, args.ca, args.timeout) as client:
             if args.command == "status":
                 status(client)
+            elif args.command == "events":
+                show_events(client, args)
             elif args.command == "match":
                 show_match(command.perform(client, args), len(vars(args)["of.keys"]))
             else:
                 command.show(command.perform(client, args))
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130  # as a shell reports SIGINT
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (CairnError, ValueError) as error:
@@ -96,6 +122,11 @@ def status(client: Client) -> None:
             counts = tier.blocks
             held = "" if counts is None else f", {tier.num_blocks - counts.free} in use"
             print(f"  {name}: {tier.num_blocks} blocks{held}")
+
+
+def show_events(client: Client, args: argparse.Namespace) -> None:
+    for event in client.events(cache=args.cache, after=args.after, silence_s=args.silence_s):
+        print(json.dumps({"event": event.kind, "id": event.id, **event.data}), flush=True)
 
 
 def show_match(found: Match, asked: int) -> None:

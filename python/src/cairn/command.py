@@ -26,16 +26,14 @@ NOT_HERE = frozenset({"export", "put_agent"})
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {"match": {"lease_ms": 0}}
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds a command for each call. `perform` does what was parsed."""
     for name, verb in vars(ClientBase).items():
         if isinstance(verb, Verb) and name not in NOT_HERE:
             _add(commands, name, verb.make)
 
 
-def _add(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, make: Callable[..., Any]
-) -> None:
+def _add(commands: argparse._SubParsersAction[Any], name: str, make: Callable[..., Any]) -> None:
     about = inspect.getdoc(make) or ""
     parser = commands.add_parser(
         name.replace("_", "-"),
