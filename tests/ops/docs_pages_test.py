@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the pages without running them: links work; command blocks are marked and name existing programs, flags,
-files and words of ./run; generated parts match their script's output; each alert has a runbook; and the table of
-parts is complete.
+files and words of ./run; generated parts match their script's output; each alert has a runbook, each error code
+an explanation; and the table of parts is complete.
 
 usage: docs_pages_test.py CAIRN_SERVER
 """
@@ -264,6 +264,21 @@ def every_page_is_in_the_index(pages):
             check(page.path in linked, f"docs/README.md does not link to {page.name}")
 
 
+def every_error_code_is_explained(pages):
+    page = next(page for page in pages if page.name == "docs/troubleshooting.md")
+    explained = {}
+    for row in re.finditer(r"^\| (`.*?) \| (\d+) \|", page.text, re.M):
+        explained.update({code: row[2] for code in re.findall(r"`(\w+)`", row[1])})
+    source = (ROOT / "server" / "routes" / "problem.cpp").read_text()
+    codes = {}
+    for group in re.finditer(r"((?:\s+case ErrorCode::\w+:)+)\s+return (\d+);", source):
+        codes.update({code: group[2] for code in re.findall(r"ErrorCode::(\w+)", group[1])})
+    assert codes, "no error codes in problem.cpp"
+    for code in sorted(codes.keys() | explained.keys()):
+        check(codes.get(code) == explained.get(code),
+              f"{page.name} gives {code} the status {explained.get(code)}, the server {codes.get(code)}")
+
+
 def main():
     pages = all_pages()
     links_lead_somewhere(pages)
@@ -275,6 +290,7 @@ def main():
     every_alert_has_a_runbook(pages)
     the_readme_is_short(pages)
     every_page_is_in_the_index(pages)
+    every_error_code_is_explained(pages)
     print(*failures, sep="\n")
     print(f"{len(pages)} pages, {len(failures)} wrong")
     sys.exit(1 if failures else 0)
