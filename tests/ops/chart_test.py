@@ -19,8 +19,13 @@ from manifests import KUBERNETES, MANIFESTS, VARIANTS, Variant, load, yaml
 from support import ROOT
 
 FOLDER = tempfile.TemporaryDirectory()
-# With the files instead of links to them: Helm prints a line for each link.
-CHART = shutil.copytree(ROOT / "deploy" / "helm" / "cairn", pathlib.Path(FOLDER.name) / "cairn")
+SOURCE = ROOT / "deploy" / "helm" / "cairn"
+ALERTS = ROOT / "docker" / "prometheus" / "alerts.yaml"
+DASHBOARDS = ROOT / "docker" / "grafana" / "dashboards"
+# As it is packed: a template reads files of its chart only.
+CHART = shutil.copytree(SOURCE, pathlib.Path(FOLDER.name) / "cairn")
+shutil.copytree(DASHBOARDS, CHART / "files" / "dashboards")
+shutil.copy(ALERTS, CHART / "files")
 LOADED = helm.Chart.load(CHART)
 VALUES = {"base": {}, "overlays/gpu": load(CHART / "values-gpu.yaml")}
 MONITORING = {"monitoring": {"serviceMonitor": True, "rules": True, "dashboards": True}}
@@ -97,14 +102,12 @@ def monitoring_is_complete():
     monitor = load(MANIFESTS / "components" / "monitoring" / "servicemonitor.yaml")
     for what in differences(plain(objects["ServiceMonitor"]), plain(monitor), "ServiceMonitor"):
         check(False, what)
-    alerts = load(ROOT / "docker" / "prometheus" / "alerts.yaml")
-    check(objects["PrometheusRule"]["spec"] == alerts, "PrometheusRule: other alerts")
+    check(objects["PrometheusRule"]["spec"] == load(ALERTS), "PrometheusRule: other alerts")
     dashboards = {}
     for one in objects["ConfigMap"]:
         if one["metadata"]["labels"].get("grafana_dashboard") == "1":
             dashboards.update({name: json.loads(text) for name, text in one["data"].items()})
-    folder = ROOT / "docker" / "grafana" / "dashboards"
-    expected = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    expected = {path.name: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
     check(dashboards == expected, f"the dashboards are {sorted(dashboards)}, not {sorted(expected)}")
 
 
@@ -135,6 +138,16 @@ def wrong_values_are_refused():
             check(name in str(error), f"{values}: {error} does not name {name}")
 
 
+def the_source_names_the_packed_chart():
+    with helm.Chart.load(SOURCE) as chart:
+        for part in ["rules", "dashboards"]:
+            try:
+                chart.render({"monitoring": {part: True}}, name="cairn", namespace="cairn")
+                check(False, f"monitoring.{part} is rendered without its files")
+            except helm.HelmError as error:
+                check("./run chart" in str(error), f"monitoring.{part}: {error}")
+
+
 def passes_the_lint():
     for name, values in [*VALUES.items(), ("monitoring", MONITORING)]:
         report = helm.lint(CHART, values, strict=True, kube_version=f"v{KUBERNETES}.0")
@@ -158,7 +171,7 @@ def main():
     for name in VARIANTS:
         equals_the_manifests(name)
     for step in [monitoring_is_complete, names_follow_the_release, a_change_of_the_configuration_restarts,
-                 wrong_values_are_refused, passes_the_lint, both_match_the_schemas]:
+                 wrong_values_are_refused, the_source_names_the_packed_chart, passes_the_lint, both_match_the_schemas]:
         step()
     if failures:
         sys.exit("\n".join(failures))
