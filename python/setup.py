@@ -1,5 +1,5 @@
-"""Without programs the wheel is for every machine. `./run wheel` puts programs into src/cairn/bin; then the wheel is
-for Linux on this processor, with any Python."""
+"""A wheel without programs installs on every machine. `./run wheel` puts programs into src/cairn/bin; that wheel
+installs on Linux on this processor, with any Python."""
 
 import pathlib
 

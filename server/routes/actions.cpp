@@ -243,12 +243,10 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
         result.reason = "peer";
         result.blocks = *there;
       }
-      // On the thread that talks to other servers, which must not be kept.
-      const auto go_on = [self, result = std::move(result)] {
+      self->on_readers([self, result = std::move(result)] {
         self->add(result);
         self->next();
-      };
-      if (!self->service_.readers.try_post(go_on)) go_on();
+      });
     };
     share_with_peer(service_,
                     {.server = *action.peer,
@@ -300,13 +298,11 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     }
     const std::vector<KeyView> views(prefetch->missing.begin(), prefetch->missing.end());
     auto looked = [self = shared_from_this(), prefetch](const RemoteTier::Beyond& beyond) {
-      // On the store's thread, which must not be kept.
-      const auto go_on = [self, prefetch, beyond] {
+      self->on_readers([self, prefetch, beyond] {
         self->fetched(*prefetch, beyond);
         self->end(*prefetch);
         self->next();
-      };
-      if (!self->service_.readers.try_post(go_on)) go_on();
+      });
     };
     // Without a match, what the shared tier has of several KV groups cannot be put together here.
     tier->probe_remote(
@@ -360,6 +356,12 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     if (wait_ms > 0) waited_.push_back({id, wait_ms});
   }
 
+  // The threads of the store and of other servers' answers must not be kept.
+  template <class Work>
+  void on_readers(const Work& work) {
+    if (!service_.readers.try_post(work)) work();
+  }
+
   // Returns true: the action is done.
   bool add(ActionResult result) {
     cache_->count_action(body_.actions[results_.size()].type, result.outcome);
@@ -399,9 +401,8 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
 }  // namespace
 
 void actions(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
-  if (call.caller != nullptr && call.caller->role() == Role::read) {
-    return reply.error(lacks_role(*call.caller, Role::write));
-  }
+  const bool is_server = call.caller != nullptr && call.caller->role() == Role::peer;
+  if (auto may = check_role(call, Role::write); !may && !is_server) return reply.error(may.error());
   const ActionLimits limits{.max_keys = service.manager.options().max_blocks_per_request,
                             .tokens_per_key = cache->config().tokens_per_key()};
   auto body = read_body(call, max_values(service),
@@ -411,7 +412,7 @@ void actions(Service& service, const Call& call, std::shared_ptr<Cache> cache, R
                            .quota = call.quota(),
                            .pins = call.pins(),
                            .may_share_with_peers = call.is_admin(),
-                           .only_prefetches = !check_role(call, Role::write)};
+                           .only_prefetches = is_server};
   answer_on(service.readers, std::move(reply),
             [&service, cache = std::move(cache), body = std::move(*body),
              caller = std::move(caller)](Reply& answer) mutable {

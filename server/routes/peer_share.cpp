@@ -20,6 +20,17 @@ constexpr std::uint32_t kFirstAskMs = 100;
 // The other server takes a key that it did not find for absent for half a second.
 constexpr std::uint32_t kAskAgainMs = 550;
 
+std::string prefetch_of(const std::vector<BlockKey>& keys) {
+  std::string body = R"({"actions":[{"type":"prefetch","target":{"keys":[)";
+  for (const BlockKey& key : keys) {
+    if (&key != &keys.front()) body += ',';
+    body += '"';
+    append_hex(body, key.view().bytes());
+    body += '"';
+  }
+  return body += "]}}]}";
+}
+
 class PeerSharing : public std::enable_shared_from_this<PeerSharing> {
  public:
   using Done = UniqueFunction<void(Result<std::uint64_t>)>;
@@ -27,6 +38,7 @@ class PeerSharing : public std::enable_shared_from_this<PeerSharing> {
       : service_(service),
         share_(std::move(share)),
         until_(std::chrono::steady_clock::now() + std::chrono::milliseconds(share_.within_ms)),
+        prefetch_(prefetch_of(share_.keys)),
         done_(std::move(done)) {}
 
   void ask_after(std::uint32_t delay_ms) {
@@ -37,18 +49,10 @@ class PeerSharing : public std::enable_shared_from_this<PeerSharing> {
 
  private:
   void ask() {
-    std::string body = R"({"actions":[{"type":"prefetch","target":{"keys":[)";
-    for (const BlockKey& key : share_.keys) {
-      if (&key != &share_.keys.front()) body += ',';
-      body += '"';
-      append_hex(body, key.view().bytes());
-      body += '"';
-    }
-    body += "]}}]}";
     service_.shared->ask_peer(
         {.server = share_.server,
          .target = cache_path(share_.cache) + "/actions",
-         .body = std::move(body),
+         .body = prefetch_,
          .into = {{answer_.data(), answer_.size()}},
          .part_bytes = 1},
         [self = shared_from_this()](Result<std::size_t> bytes) { self->answered(bytes); });
@@ -89,6 +93,7 @@ class PeerSharing : public std::enable_shared_from_this<PeerSharing> {
   Service& service_;
   const PeerShare share_;
   const TimePoint until_;
+  const std::string prefetch_;  // the request
   Done done_;
   std::array<char, kMaxAnswerBytes> answer_;
   std::uint64_t there_ = 0;
