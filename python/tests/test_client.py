@@ -125,6 +125,7 @@ class Verbs(ServerCase):
         self.assertEqual([one.status for one in answer.blocks], ["committed", "committed"])
         read = self.client.read(self.name, [key(1), key(2), key(3)])
         self.assertEqual((read.matched, read.block(0), read.block(1)), (2, block(1), block(2)))
+        self.assertEqual((len(read), list(read)), (2, [block(1), block(2)]))
         self.assertEqual(self.client.read(self.name, [key(3)]).matched, 0)
 
     def test_blocks_move_and_are_listed(self) -> None:

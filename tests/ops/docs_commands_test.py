@@ -41,6 +41,13 @@ serve() {{
 """
 
 
+# The servers that a page may expect, and other ports that pages use: of chat servers and of a store.
+SERVERS = (7070, 7071)
+OTHER_PORTS = (8100, 8101, 6380)
+# A page that starts its servers in the background.
+STARTS_ITSELF = re.compile(r"^build/release/cairn-server .*&", re.M)
+
+
 class Places:
     """The addresses and paths that pages print, and their replacements in a test."""
 
@@ -94,11 +101,12 @@ def pattern(expected):
 
 def servers_of(blocks, program, folder, places, ports):
     """The servers that pages expect: on 7070, and on 7071 if a page uses it."""
-    if any(block.serves for block in blocks):
-        return []
     text = "".join(block.text for block in blocks)
+    if any(block.serves for block in blocks) or STARTS_ITSELF.search(text):
+        return []
     servers = []
-    for printed, port in ports.items():
+    for printed in SERVERS:
+        port = ports[printed]
         if str(printed) not in text and printed != 7070:
             continue
         own = folder / f"server-{printed}"
@@ -127,14 +135,14 @@ def run_pages(pages, program):
     if not steps:
         return 0
     with Folder() as folder:
-        ports = {7070: free_port(), 7071: free_port()}
+        ports = {printed: free_port() for printed in (*SERVERS, *OTHER_PORTS)}
         places = Places(pathlib.Path(program).resolve().parent, folder, ports)
         servers = servers_of([block for _, block, _ in steps], program, folder, places, ports)
         script = ["set -euo pipefail", START.format(tries=PATIENCE_S * 20)]
         for _, block, _ in steps:
             # Runs each line as if typed: a line that fails is an error in the document.
             script += [command_of(block, places), f"printf '\\n%s\\n' '{MARK}'"]
-        script.append("end_server")
+        script += ["end_server", "[[ -z $(jobs -p) ]] || kill $(jobs -p)"]
         work = folder / "work"
         work.mkdir()
         text = "".join(block.text for _, block, _ in steps)

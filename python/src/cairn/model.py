@@ -5,7 +5,7 @@ Sizes are in bytes, durations in milliseconds, times in Unix milliseconds. Keys 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
@@ -453,6 +453,12 @@ class BlocksRead:
 
     matched: int
     data: memoryview
+
+    def __len__(self) -> int:
+        return self.matched
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return (self.block(index) for index in range(self.matched))
 
     def block(self, index: int) -> memoryview:
         if not 0 <= index < self.matched:
