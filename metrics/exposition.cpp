@@ -445,6 +445,14 @@ std::string metrics_text(const MetricsInput& input) {
        "Log lines left out because too many came for one reason; a log line says how many."});
   left_out.add({}, input.log_left_out);
   families.push_back(std::move(left_out).take());
+  auto spans = Builder::counter(
+      {"cairn_trace_spans_total",
+       "Spans of traced requests: exported, dropped because too many waited, or failed because the "
+       "collector did not take them."});
+  spans.add({{"result", "exported"}}, input.trace_spans.exported);
+  spans.add({{"result", "dropped"}}, input.trace_spans.dropped);
+  spans.add({{"result", "failed"}}, input.trace_spans.failed);
+  families.push_back(std::move(spans).take());
   add_groups(families, input.groups);
   add_engine_memories(families, input.engine_memories);
   add_mapped(families, input.mapped);

@@ -50,6 +50,13 @@ struct RemoteStats {
   std::uint64_t same_url = 0;  // servers
 };
 
+// Spans of traced requests, by what became of them.
+struct TraceSpanCounts {
+  std::uint64_t exported = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t failed = 0;
+};
+
 // Everything that a scrape shows, read in advance as plain values.
 struct MetricsInput {
   std::string_view version;
@@ -68,6 +75,7 @@ struct MetricsInput {
   std::uint64_t memory_shortages = 0;      // how often the process ran out of memory
   std::uint64_t log_dropped = 0;           // log lines that nobody read
   std::uint64_t log_left_out = 0;          // log lines above their rate
+  TraceSpanCounts trace_spans = {};
   const HttpCounters& http;
   HttpConnections connections;
   HttpBodies bodies = {};

@@ -154,6 +154,8 @@ class ApiSession final : public http::Session {
   // How often such a request may be logged. All admitted requests with a name are logged; others
   // cannot flood the log.
   LogRate rate_of(unsigned status, bool is_named, const std::string& reason) const;
+  void begin_span(const http::RequestHead& head);
+  void end_span(const http::FinishedRequest& request);
   // Logs who changed something, or tried to.
   void audit(const http::FinishedRequest& request) const;
 
@@ -163,6 +165,7 @@ class ApiSession final : public http::Session {
   const routes::Route* route_ = nullptr;  // null: none
   std::size_t label_ = router().paths().size();
   std::optional<Call> call_;
+  Span span_;
 };
 
 http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
@@ -171,6 +174,7 @@ http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
     route_ = &routes::table()[found->route];
     label_ = found->path;
   }
+  begin_span(head);
   // Check this first: a page of another site must not learn even whether a resource exists.
   if (auto own = service_.sites.check(head); !own) return problem(own.error());
   if (!found) return no_route(head);
@@ -180,7 +184,8 @@ http::BodyPlan ApiSession::begin(const http::RequestHead& head) {
                      .path = std::move(found->parameters),
                      .style = style_of(head),
                      .caller = std::move(*caller),
-                     .connection = &connection_});
+                     .connection = &connection_,
+                     .span = &span_});
   if (auto refusal = refused()) return std::move(*refusal);
   switch (route_->body) {
     case routes::BodyKind::none:
@@ -288,6 +293,7 @@ void ApiSession::finished(const http::FinishedRequest& request) {
                             .method = static_cast<std::size_t>(request.head.method),
                             .status = request.status,
                             .duration_us = request.duration_us});
+  end_span(request);
   // Requests that change a cache, and those for administrators only.
   if (route_ != nullptr && route_->role == Role::admin) audit(request);
   if (service_.log.enabled(LogLevel::debug)) {
@@ -306,6 +312,27 @@ void ApiSession::finished(const http::FinishedRequest& request) {
   route_ = nullptr;
   label_ = router().paths().size();
   call_.reset();
+}
+
+void ApiSession::begin_span(const http::RequestHead& head) {
+  if (service_.tracer == nullptr) return;
+  span_ = service_.tracer->begin(head.traceparent, is_always_answered(head.path));
+}
+
+// Named as OpenTelemetry's conventions for HTTP say.
+void ApiSession::end_span(const http::FinishedRequest& request) {
+  if (!span_) return;
+  const std::string_view method = to_string(request.head.method);
+  const std::string_view route = ApiHandler::route_labels()[label_];
+  span_.rename(std::string(method) + " " + std::string(route));
+  span_.set("http.request.method", method);
+  span_.set("http.route", route);
+  span_.set("http.response.status_code", request.status);
+  if (call_ && route.starts_with("/v1/caches/{cache}")) span_.set("cairn.cache", call_->path[0]);
+  if (call_ && call_->caller != nullptr) span_.set("cairn.token", call_->caller->name());
+  if (request.status == http::kStatusLost) span_.fail("the connection was lost");
+  if (request.status >= 500) span_.fail("status " + std::to_string(request.status));
+  span_.end();
 }
 
 std::string ApiSession::who(const http::RequestHead& head) const {

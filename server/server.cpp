@@ -27,6 +27,7 @@
 #include "server/routes/metrics_source.hpp"
 #include "server/routes/warnings.hpp"
 #include "server/ticker.hpp"
+#include "server/tracing/tracer.hpp"
 #include "transport/store/http_peers.hpp"
 #include "transport/store/redis_store.hpp"
 #include "transport/store/wire.hpp"
@@ -169,6 +170,18 @@ Result<RemoteTiers::Beyond> make_remote(const Settings& settings) {
   return RemoteTiers::Beyond{.store = std::move(*store), .peers = std::move(*peers)};
 }
 
+// Null without an endpoint, which read_settings() has checked.
+std::unique_ptr<Tracer> make_tracer(const Settings& settings, const Clock& clock, Logger& log) {
+  auto target = read_trace_target(settings.tracing.otlp_endpoint);
+  if (!target) return nullptr;
+  log.info("requests are traced",
+           {{"endpoint", settings.tracing.otlp_endpoint}, {"sample", settings.tracing.sample}});
+  return std::make_unique<Tracer>(Tracer::Options{.target = std::move(*target),
+                                                  .sample = settings.tracing.sample,
+                                                  .instance = own_instance()},
+                                  clock, log);
+}
+
 // Access control, and how the server identifies itself.
 struct Guard {
   std::unique_ptr<Gate> gate;              // null: anyone
@@ -202,6 +215,7 @@ struct Server::Parts {
         data_dir(std::move(dir)),
         sites(own_names(settings)),
         guard(std::move(given_guard)),
+        tracer(make_tracer(settings, time, logger)),
         runtime(std::move(devices)),
         disk(std::move(disk_io)),
         scheduler(*runtime, *disk, time, settings.transfers),
@@ -241,6 +255,7 @@ struct Server::Parts {
                 .sites = sites,
                 .gate = guard.gate.get(),
                 .shared = shared.get(),
+                .tracer = tracer.get(),
                 .limits = settings.api,
                 .pool_pressure = settings.pool_pressure,
                 .started_at_unix_ms = time.unix_ms()},
@@ -302,6 +317,7 @@ struct Server::Parts {
   DataDir data_dir;
   const SiteGate sites;
   Guard guard;
+  std::unique_ptr<Tracer> tracer;  // null: no request is traced
   std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<DiskIo> disk;
   TransferScheduler scheduler;

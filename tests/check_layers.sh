@@ -24,7 +24,9 @@ readonly program='
     rooms["memory"] = ". alloc host cuda"
     rooms["transport"] = "record copy io transfer collective store"
     rooms["blockmgr"] = "disk eviction index reuse transfer core disk_tier cache engine_memory snapshot collectives . remote_tier"
-    rooms["server"] = "http codec routing auth events config assets routes ."
+    # The server is a client of the collector of its traces.
+    allowed["server"] = allowed["server"] "client "
+    rooms["server"] = "http tracing codec routing auth events config assets routes ."
     for (name in rooms) {
       count = split(rooms[name], line, " ")
       for (i = 1; i <= count; ++i) place[name, line[i]] = i

@@ -67,6 +67,7 @@ class Request:
     skip_reading_prefix_cache: bool = False
     kv_transfer_params: dict[str, Any] | None = None
     kv_hints: Any = None
+    trace_headers: dict[str, str] | None = None
     num_computed_tokens: int = 0
     num_prompt_tokens: int = 0
     shared_prefix_boundary: int = 0

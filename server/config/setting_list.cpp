@@ -59,6 +59,10 @@ constexpr Setting kSettings[] = {
     {"log_format",
      "format of log lines: logfmt (name=value) or json (one object per line) (default logfmt)",
      "log-format"},
+    {"tracing.otlp_endpoint",
+     "URL of the OpenTelemetry collector that takes the traces of requests over OTLP/HTTP, e.g. "
+     "http://127.0.0.1:4318 (default none: no request is traced)",
+     "otlp-endpoint"},
     {"drain_delay_ms", "how long a shutdown keeps serving after /readyz returns 503 (default 0)",
      "drain-delay-ms", number},
     {"drain_timeout_ms", "how long a shutdown waits for requests in progress (default 10000)",
@@ -154,6 +158,10 @@ constexpr Setting kSettings[] = {
      "(with a slash in its path); a missing cache is made from the snapshot; repeatable (default "
      "none)",
      "restore", repeated},
+    {"tracing.sample",
+     "share of the requests without a traceparent that are traced, 0 to 1; one with a traceparent "
+     "is "
+     "traced if its caller is (default 1)"},
     {"http.max_write_header_bytes", "size of the JSON header of a bulk write (default 4194304)"},
     {"blocks.max_caches", "number of caches (default 64)"},
     {"blocks.max_held_blocks",

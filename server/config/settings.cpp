@@ -393,6 +393,17 @@ void read_security(Fields& fields, Settings& out) {
   }
 }
 
+void read_tracing(Fields& fields, TracingSettings& out) {
+  out.otlp_endpoint = fields.optional_string("otlp_endpoint").value_or("");
+  if (!out.otlp_endpoint.empty()) {
+    if (const auto target = read_trace_target(out.otlp_endpoint); !target) {
+      fields.errors().add(target.error().code,
+                          fields.path_of("otlp_endpoint") + ": " + target.error().detail);
+    }
+  }
+  out.sample = fields.optional_share("sample").value_or(out.sample);
+}
+
 std::vector<RestoreSetting> read_restore(Fields& fields) {
   std::vector<RestoreSetting> restore;
   const json* list = fields.optional_list("restore");
@@ -490,6 +501,8 @@ Settings read_document(const json& document, DecodeErrors& errors) {
       static_cast<LogLevel>(fields.optional_word("log_level", kLogWords).value_or(1));
   settings.log_format =
       static_cast<LogFormat>(fields.optional_word("log_format", kLogFormatWords).value_or(0));
+  section(fields, "tracing",
+          [&settings](Fields& members) { read_tracing(members, settings.tracing); });
   read(fields, "threads", {1, 256}, settings.http.threads);
   read(fields, "drain_delay_ms", {0, 3'600'000}, settings.drain_delay_ms);
   read(fields, "drain_timeout_ms", kTimeoutMs, settings.drain_timeout_ms);

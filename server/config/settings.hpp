@@ -21,6 +21,7 @@
 #include "server/events/zmq_publisher.hpp"
 #include "server/http/http_server.hpp"
 #include "server/http/server_tls.hpp"
+#include "server/tracing/tracer.hpp"
 #include "transport/io/uring_disk_io.hpp"
 #include "transport/store/http_peers.hpp"
 #include "transport/store/redis_settings.hpp"
@@ -85,6 +86,7 @@ struct Settings {
   std::vector<RestoreSetting> restore;  // in this order, after making the caches
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::logfmt;
+  TracingSettings tracing;
   // At shutdown: how long to keep serving after /readyz returns 503, so that clients go elsewhere.
   std::uint32_t drain_delay_ms = 0;
   std::uint32_t drain_timeout_ms = 10'000;  // at shutdown: the wait for requests in progress

@@ -29,7 +29,10 @@ TraceContext trace_context(std::string_view traceparent) {
   const bool is_valid = dashes && ends && is_hex(version) && version != "ff" && is_hex(flags) &&
                         is_id(trace_id) && is_id(parent_id);
   if (!is_valid) return {};
-  return {.trace_id = trace_id, .parent_id = parent_id};
+  constexpr std::string_view kOdd = "13579bdf";  // the lowest bit of the flags
+  return {.trace_id = trace_id,
+          .parent_id = parent_id,
+          .is_sampled = kOdd.find(flags[1]) != std::string_view::npos};
 }
 
 }  // namespace cairn::http

@@ -9,6 +9,7 @@ namespace cairn::http {
 struct TraceContext {
   std::string_view trace_id = {};   // 32 digits
   std::string_view parent_id = {};  // 16 digits: the caller's span
+  bool is_sampled = false;          // whether the caller records the trace
 };
 
 TraceContext trace_context(std::string_view traceparent);

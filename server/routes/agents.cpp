@@ -50,9 +50,17 @@ Result<std::optional<ShardSelector>> shard_of(const Call& call) {
   return shard;
 }
 
+Span copy_span(const Call& call, std::string_view name, const EngineCopyBody& body) {
+  Span span = call.begin_span(name);
+  span.set("cairn.agent", body.memory);
+  span.set("cairn.keys", body.keys.size());
+  return span;
+}
+
 void answer_transfer(Service& service, const Result<TransferId>& id, std::uint32_t wait_ms,
-                     Reply reply) {
+                     Span span, Reply reply) {
   if (!id) return reply.error(id.error());
+  end_with_transfer(service, *id, std::move(span));
   answer_when_ended(service,
                     {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202, .starts_it = true},
                     std::move(reply));
@@ -116,6 +124,7 @@ void load_to_engine(Service& service, const Call& call, std::shared_ptr<Cache> c
   if (!shard) return reply.error(shard.error());
   auto body = read_copy(service, call, *cache, EngineCopyKind::load);
   if (!body) return reply.error(body.error());
+  Span span = copy_span(call, "load", *body);
   const auto id = service.manager.engine_memories().load(body->memory, call.holder(),
                                                          {.cache = std::move(cache),
                                                           .memory = {},
@@ -123,7 +132,7 @@ void load_to_engine(Service& service, const Call& call, std::shared_ptr<Cache> c
                                                           .blocks = std::move(body->blocks),
                                                           .pins = call.pins(),
                                                           .shard = *shard});
-  answer_transfer(service, id, body->wait_ms, std::move(reply));
+  answer_transfer(service, id, body->wait_ms, std::move(span), std::move(reply));
 }
 
 void store_from_engine(Service& service, const Call& call, std::shared_ptr<Cache> cache,
@@ -132,6 +141,7 @@ void store_from_engine(Service& service, const Call& call, std::shared_ptr<Cache
   if (!shard) return reply.error(shard.error());
   auto body = read_copy(service, call, *cache, EngineCopyKind::store);
   if (!body) return reply.error(body.error());
+  Span span = copy_span(call, "store", *body);
   EngineStoreRequest request;
   request.cache = std::move(cache);
   request.keys = std::move(body->keys);
@@ -143,7 +153,7 @@ void store_from_engine(Service& service, const Call& call, std::shared_ptr<Cache
   request.holder = call.holder();
   request.shard = *shard;
   const auto id = service.manager.engine_memories().store(body->memory, std::move(request));
-  answer_transfer(service, id, body->wait_ms, std::move(reply));
+  answer_transfer(service, id, body->wait_ms, std::move(span), std::move(reply));
 }
 
 }  // namespace cairn::routes

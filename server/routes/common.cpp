@@ -159,4 +159,19 @@ void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> w
   }
 }
 
+void set_blocks(Span& span, const std::array<std::uint64_t, kNumTiers>& by_tier) {
+  constexpr std::array<std::string_view, kNumTiers> kNames = {
+      "cairn.blocks.device", "cairn.blocks.pinned", "cairn.blocks.disk"};
+  for (const Tier tier : kTiers) {
+    if (by_tier[index_of(tier)] > 0) span.set(kNames[index_of(tier)], by_tier[index_of(tier)]);
+  }
+}
+
+void set_blocks(Span& span, std::span<const BlockHandle> blocks) {
+  if (!span) return;
+  std::array<std::uint64_t, kNumTiers> by_tier{};
+  for (const BlockHandle& block : blocks) ++by_tier[index_of(block.tier)];
+  set_blocks(span, by_tier);
+}
+
 }  // namespace cairn::routes

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -105,6 +108,12 @@ struct WhenEnded {
 
 // Responds with the transfer's state when it has ended, or after the wait.
 void answer_when_ended(Service& service, const WhenEnded& when, Reply reply);
+
+// Adds the numbers of blocks by tier to a span.
+void set_blocks(Span& span, const std::array<std::uint64_t, kNumTiers>& by_tier);
+void set_blocks(Span& span, std::span<const BlockHandle> blocks);
+// Lets the span of a traced request last until the transfer has ended, and adds what it did.
+void end_with_transfer(const Service& service, TransferId id, Span span);
 
 // Runs `work` on one of the threads. Responds with queue_full if too much is queued.
 void answer_on(TaskThreads& threads, Reply reply, UniqueFunction<void(Reply&)> work);

@@ -35,13 +35,14 @@ std::vector<iovec> part_of(std::span<const iovec> pieces, ByteRange range) {
 // The bytes of one block, already fetched.
 class BlockDownload final : public http::Download {
  public:
-  BlockDownload(BlockReader reader, std::vector<iovec> pieces)
-      : reader_(std::move(reader)), pieces_(std::move(pieces)) {}
+  BlockDownload(BlockReader reader, std::vector<iovec> pieces, Span span)
+      : reader_(std::move(reader)), pieces_(std::move(pieces)), span_(std::move(span)) {}
   void next(UniqueFunction<void(Pieces)> ready) override { ready(std::span<const iovec>(pieces_)); }
 
  private:
   BlockReader reader_;
   std::vector<iovec> pieces_;
+  Span span_;
 };
 
 // Identifies the bytes, not the key: other bytes under the same key have another tag.
@@ -60,6 +61,7 @@ struct KeyRequest {
   std::string range;
   std::string if_range;
   std::string if_none_match;
+  Span span;  // until the client has the bytes
 };
 
 Result<KeyRequest> read_request(const Call& call, std::shared_ptr<Cache> cache) {
@@ -76,7 +78,8 @@ Result<KeyRequest> read_request(const Call& call, std::shared_ptr<Cache> cache) 
                     .pins = call.pins(),
                     .range = std::string(call.head.range),
                     .if_range = std::string(call.head.if_range),
-                    .if_none_match = std::string(call.head.if_none_match)};
+                    .if_none_match = std::string(call.head.if_none_match),
+                    .span = call.begin_span("read")};
 }
 
 http::Response head_of(std::string_view etag, const BlockReader& reader) {
@@ -96,7 +99,7 @@ void answer_head(std::string_view etag, unsigned status, const BlockReader& read
   reply.send(std::move(response));
 }
 
-void send_block(const KeyRequest& request, std::string_view etag, BlockReader reader,
+void send_block(KeyRequest& request, std::string_view etag, BlockReader reader,
                 std::span<const iovec> pieces, Reply& reply) {
   const std::uint64_t total_bytes = reader.size_bytes();
   // Ignore the range if it was asked for other bytes than these (RFC 9110, 13.1.5). Blocks have no
@@ -118,7 +121,10 @@ void send_block(const KeyRequest& request, std::string_view etag, BlockReader re
     response.headers.append("/").append(std::to_string(total_bytes)).append("\r\n");
   }
   response.download_bytes = part.size_bytes;
-  response.download = std::make_unique<BlockDownload>(std::move(reader), part_of(pieces, part));
+  request.span.set("cairn.tier", to_string(reader.handle().tier));
+  request.span.set("cairn.bytes", part.size_bytes);
+  response.download = std::make_unique<BlockDownload>(std::move(reader), part_of(pieces, part),
+                                                      std::move(request.span));
   reply.send(std::move(response));
 }
 

@@ -94,9 +94,15 @@ void answer_where_now(Cache& cache, const std::vector<BlockKey>& keys, MatchResu
                reply);
 }
 
+Span onboard_span(const Span& match, Tier to) {
+  Span span = match.child("onboard");
+  span.set("cairn.to", to_string(to));
+  return span;
+}
+
 void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache> cache,
                        const MatchBody& body, std::span<const KeyView> keys, MatchResult& result,
-                       Reply reply) {
+                       const Span& span, Reply reply) {
   const bool packed = call.style.form.bytes;
   // The tier was checked before anything was pinned.
   if (!result.lease) {
@@ -108,6 +114,7 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   auto transfer = cache->onboard(
       {.lease = *result.lease, .keys = keys, .tier = *body.onboard, .quota = call.quota()});
   if (!transfer) return reply.error(transfer.error());
+  if (*transfer) end_with_transfer(service, **transfer, onboard_span(span, *body.onboard));
   if (!*transfer || body.wait_ms == 0) {
     guard.keep();
     return answer_match(
@@ -125,6 +132,25 @@ void match_and_onboard(Service& service, const Call& call, std::shared_ptr<Cache
   guard.keep();
 }
 
+// The spans of a traced match with a shared tier.
+struct MatchSpans {
+  Span match = {};  // until the answer
+  Span look = {};   // until the store has said what it has
+
+  void begin_look(std::size_t keys) {
+    look = match.child("shared lookup");
+    look.set("cairn.keys", keys);
+  }
+  void end_look(const RemoteTier::Beyond& beyond) {
+    look.set("cairn.blocks", beyond.blocks);
+    look.end();
+  }
+  // `fetches` bring blocks of the shared tier here.
+  void follow(const Service& service, std::span<const TransferId> fetches) {
+    for (const TransferId id : fetches) end_with_transfer(service, id, match.child("fetch"));
+  }
+};
+
 // A match on a cache with a shared tier, from its local part to its response.
 struct RemoteMatch {
   std::shared_ptr<Cache> cache;
@@ -139,6 +165,7 @@ struct RemoteMatch {
   LeaseHolder holder = {};
   RequestHint hint = {};
   bool packed = false;
+  MatchSpans spans = {};
   Reply reply;
 
   void answer() {
@@ -223,8 +250,11 @@ auto go_on_beyond(Service& service, std::shared_ptr<Match> match, const Beyond& 
     match->cache->count_beyond(
         {.remote_blocks = beyond.blocks, .missed_blocks = of.missing - beyond.blocks});
     match->remote_matched = beyond.blocks;
+    match->spans.end_look(beyond);
+    match->spans.follow(service, beyond.transfers);
     const auto up = match->bring_up();
     if (!up) return match->refuse(up.error());
+    if (*up) end_with_transfer(service, **up, onboard_span(match->spans.match, *match->onboard));
     std::vector<TransferId> transfers = beyond.transfers;
     if (*up) transfers.push_back(**up);
     if (!transfers.empty()) match->transfer = transfers.back();
@@ -240,7 +270,7 @@ auto go_on_beyond(Service& service, std::shared_ptr<Match> match, const Beyond& 
 
 void match_remote(Service& service, const Call& call, const std::shared_ptr<Cache>& cache,
                   const MatchBody& body, std::span<const KeyView> keys, const MatchResult& result,
-                  Reply reply) {
+                  Span span, Reply reply) {
   auto match = std::make_shared<RemoteMatch>(RemoteMatch{.cache = cache,
                                                          .keys = owned(keys),
                                                          .result = result,
@@ -251,6 +281,7 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
                                                          .holder = call.holder(),
                                                          .hint = body.hint,
                                                          .packed = call.style.form.bytes,
+                                                         .spans = {.match = std::move(span)},
                                                          .reply = std::move(reply)});
   const std::size_t here = result.blocks.size();
   const auto looked =
@@ -258,6 +289,7 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
   if (tier == nullptr || !body.shared) return looked({});
   tier->matched(keys.first(here));
+  match->spans.begin_look(keys.size() - here);
   // Fetched blocks evict others, as a transfer does.
   tier->probe_remote({.keys = keys.subspan(here),
                       .to = body.onboard.value_or(tier->default_tier()),
@@ -284,6 +316,7 @@ struct GroupMatching {
   std::optional<std::uint64_t> remote_matched = {};  // beyond those matched; with a shared tier
   bool with_transfer = false;
   bool packed = false;
+  MatchSpans spans = {};
   Reply reply;
 
   Result<> find() {
@@ -310,6 +343,15 @@ struct GroupMatching {
       match.blocks.push_back({.key = i, .handle = found.blocks[i]});
     }
     return {};
+  }
+  // Adds what was found to the span of the match.
+  void describe() {
+    Span& span = spans.match;
+    if (!span) return;
+    span.set("cairn.matched", match.matched);
+    std::vector<BlockHandle> found;
+    for (const GroupMatch::Block& block : match.blocks) found.push_back(block.handle);
+    set_blocks(span, found);
   }
   void refuse(Error error) {
     if (match.lease) static_cast<void>(cache->release(*match.lease));
@@ -380,6 +422,9 @@ void onboard_groups(Service& service, const MatchBody& body,
   auto transfer = matching->bring_up();
   if (!transfer) return matching->refuse(transfer.error());
   matching->transfer = *transfer;
+  if (*transfer) {
+    end_with_transfer(service, **transfer, onboard_span(matching->spans.match, *body.onboard));
+  }
   if (!*transfer || body.wait_ms == 0) return matching->answer();
   auto waiting =
       service.waits.wait(**transfer, body.wait_ms, [matching] { matching->answer_where_now(); });
@@ -398,6 +443,7 @@ void match_groups_remote(Service& service, const Call& call, const MatchBody& bo
   const auto tier = service.shared == nullptr ? nullptr : service.shared->of(cache);
   if (tier == nullptr || !body.shared) return looked({});
   tier->matched(matching->block_keys());
+  matching->spans.begin_look(matching->keys.size() - matching->match.matched);
   const std::vector<KeyView> keys(matching->keys.begin(), matching->keys.end());
   tier->probe_groups({.keys = keys,
                       .matched = matching->match.matched,
@@ -421,7 +467,7 @@ Result<std::optional<KvGroupNumber>> one_group(const Cache& cache, const MatchBo
 }
 
 void match_groups(Service& service, const Call& call, std::shared_ptr<Cache> cache,
-                  const MatchBody& body, std::span<const KeyView> keys, Reply reply) {
+                  const MatchBody& body, std::span<const KeyView> keys, Span span, Reply reply) {
   const auto kv_group = one_group(*cache, body);
   if (!kv_group) return reply.error(kv_group.error());
   auto matching =
@@ -437,8 +483,10 @@ void match_groups(Service& service, const Call& call, std::shared_ptr<Cache> cac
                                                     .hint = body.hint,
                                                     .with_transfer = body.onboard.has_value(),
                                                     .packed = call.style.form.bytes,
+                                                    .spans = {.match = std::move(span)},
                                                     .reply = std::move(reply)});
   if (const auto found = matching->find(); !found) return matching->reply.error(found.error());
+  matching->describe();
   if (matching->cache->config().shared && !body.kv_group) {
     return match_groups_remote(service, call, body, matching);
   }
@@ -466,19 +514,26 @@ void match_with(Service& service, const Call& call, std::shared_ptr<Cache> cache
     if (auto has = check_tier(*cache, *body.onboard); !has) return reply.error(has.error());
   }
   const auto keys = body.keys.views();
+  Span span = call.begin_span("match");
+  span.set("cairn.keys", keys.size());
   if (!cache->config().kv_groups.empty() || body.have > 0 || body.kv_group) {
-    return match_groups(service, call, std::move(cache), body, keys, std::move(reply));
+    return match_groups(service, call, std::move(cache), body, keys, std::move(span),
+                        std::move(reply));
   }
   if (auto matched =
           cache->match(keys, body.lease_ms, result, call.pins(), call.holder(), body.hint);
       !matched) {
     return reply.error(matched.error());
   }
+  span.set("cairn.matched", result.blocks.size());
+  set_blocks(span, result.blocks);
   if (cache->config().shared) {
-    return match_remote(service, call, cache, body, keys, result, std::move(reply));
+    return match_remote(service, call, cache, body, keys, result, std::move(span),
+                        std::move(reply));
   }
   if (body.onboard) {
-    return match_and_onboard(service, call, std::move(cache), body, keys, result, std::move(reply));
+    return match_and_onboard(service, call, std::move(cache), body, keys, result, span,
+                             std::move(reply));
   }
   answer_match(*cache, call.style.form.bytes, {.keys = keys, .result = result}, reply);
 }

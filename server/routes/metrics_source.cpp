@@ -8,6 +8,15 @@
 #include "server/routes/service.hpp"
 
 namespace cairn {
+namespace {
+
+TraceSpanCounts trace_spans(const Service& service) {
+  if (service.tracer == nullptr) return {};
+  const Tracer::Counts counts = service.tracer->counts();
+  return {.exported = counts.exported, .dropped = counts.dropped, .failed = counts.failed};
+}
+
+}  // namespace
 
 std::vector<NamedAllocator> allocators_of(const Service& service) {
   std::vector<NamedAllocator> allocators = service.manager.allocators();
@@ -68,6 +77,7 @@ std::string collect_metrics(const Service& service) {
        .memory_shortages = service.reserve.shortages(),
        .log_dropped = service.log.dropped(),
        .log_left_out = service.log.left_out(),
+       .trace_spans = trace_spans(service),
        .http = service.counters,
        .connections = {.open = http.connections_open,
                        .accepted = http.connections_accepted,

@@ -41,11 +41,12 @@ class KeyUpload final : public http::Upload {
       const bool whole = !pending && !item.block.shard;
       return reply.located(
           201, cache_path(cache.config().name) + "/keys/" + key_text(key),
-          stored_text({.key = key,
-                       .status = pending ? CommitStatus::pending : CommitStatus::committed,
-                       .at = whole ? std::optional(item.block.handle) : std::nullopt,
-                       .shards = pending ? cache.pending_shards(key) : std::vector<std::uint32_t>{}},
-                      KvGroupNames(cache.config())));
+          stored_text(
+              {.key = key,
+               .status = pending ? CommitStatus::pending : CommitStatus::committed,
+               .at = whole ? std::optional(item.block.handle) : std::nullopt,
+               .shards = pending ? cache.pending_shards(key) : std::vector<std::uint32_t>{}},
+              KvGroupNames(cache.config())));
     }
     std::optional<BlockHandle> at;
     if (item.state == Ingest::State::present) at = item.block.handle;
@@ -103,6 +104,7 @@ Result<std::unique_ptr<http::Upload>> put_key_body(Service&, const Call& call,
   request.block_bytes = *part_bytes;
   request.metadata = std::exchange(block.metadata, {});
   request.blocks.push_back(std::move(block));
+  request.span = call.begin_span("write");
   auto batch = WriteBatch::open(cache, std::move(request));
   if (!batch) return std::move(batch).error();
   return std::unique_ptr<http::Upload>(

@@ -148,8 +148,9 @@ class PrefixDownload final : public http::Download {
  public:
   // Does not keep the request's keys. Borrows the clock.
   PrefixDownload(ReadRequest request, http::BodyMemory& memory, const Clock& clock,
-                 std::vector<BlockReader> pinned)
-      : queue_(std::make_shared<Queue>()),
+                 std::vector<BlockReader> pinned, Span span)
+      : span_(std::move(span)),
+        queue_(std::make_shared<Queue>()),
         keys_(memory),
         clock_(clock),
         hold_until_(clock.now() +
@@ -276,6 +277,7 @@ class PrefixDownload final : public http::Download {
     return std::span<const iovec>(queue.gathered);
   }
 
+  const Span span_;  // until the client has the bytes
   const std::shared_ptr<Queue> queue_;
   KeyQueue keys_;
   const Clock& clock_;
@@ -351,9 +353,15 @@ Result<std::vector<BlockReader>> pin_prefix(const ReadRequest& request) {
 void read_many(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   auto request = read_request(service, call, std::move(cache));
   if (!request) return reply.error(request.error());
+  Span span = call.begin_span("read");
+  span.set("cairn.keys", request->keys.size());
   auto pinned = pin_prefix(*request);
   if (!pinned) return reply.error(pinned.error());
   std::vector<BlockReader> readers = std::move(*pinned);
+  std::array<std::uint64_t, kNumTiers> by_tier{};
+  for (const BlockReader& reader : readers) ++by_tier[index_of(reader.handle().tier)];
+  set_blocks(span, by_tier);
+  span.set("cairn.bytes", readers.size() * request->block_bytes);
 
   http::Response response;
   response.content_type = kBytesType;
@@ -367,8 +375,8 @@ void read_many(Service& service, const Call& call, std::shared_ptr<Cache> cache,
     }
     const std::vector<BlockKey> keys = std::move(request->keys);
     const auto present = std::span(keys).first(readers.size());
-    auto download = std::make_unique<PrefixDownload>(std::move(*request), server->bodies(),
-                                                     service.clock, std::move(readers));
+    auto download = std::make_unique<PrefixDownload>(
+        std::move(*request), server->bodies(), service.clock, std::move(readers), std::move(span));
     if (auto kept = download->keep(present); !kept) return reply.error(kept.error());
     response.download = std::move(download);
   }

@@ -30,6 +30,7 @@
 #include "server/routes/traffic_history.hpp"
 #include "server/routes/transfer_waits.hpp"
 #include "server/routing/router.hpp"
+#include "server/tracing/tracer.hpp"
 #include "transport/transfer/transfer_scheduler.hpp"
 
 namespace cairn {
@@ -53,6 +54,7 @@ struct Service {
   const SiteGate& sites;
   Gate* gate = nullptr;           // null: every caller may do everything
   RemoteTiers* shared = nullptr;  // null: there is no shared store
+  Tracer* tracer = nullptr;       // null: no request is traced
   ApiLimits limits;
   PressureConfig pool_pressure = {};
   std::string runtime_fallback = {};  // why a present GPU is not used; else empty
@@ -78,6 +80,12 @@ struct Call {
   std::span<const std::byte> body = {};
   PassedFiles files = {};      // open files sent with the request, if the route takes them
   bool files_refused = false;  // more were sent, but there was no room for them
+  const Span* span = nullptr;  // of the request; null only in tests
+
+  // A part of the request in its trace. It may outlive the request.
+  Span begin_span(std::string_view name) const {
+    return span == nullptr ? Span() : span->child(name);
+  }
 
   // Counts the blocks that the caller stores. Null: not counted.
   std::shared_ptr<BlockQuota> quota() const {

@@ -180,6 +180,23 @@ void answer_when_ended(Service& service, const WhenEnded& when, Reply reply) {
   if (!waiting) shared->error(waiting.error());
 }
 
+void end_with_transfer(const Service& service, TransferId id, Span span) {
+  if (!span) return;
+  span.set("cairn.transfer", transfer_text(id));
+  static_cast<void>(service.manager.watch_transfer(
+      id, [span = std::move(span)](const TransferStatus& status) mutable {
+        span.set("cairn.blocks", status.blocks_done);
+        span.set("cairn.bytes", status.bytes);
+        span.set("cairn.state", to_string(status.state));
+        if (status.error) {
+          span.fail(status.error->detail);
+        } else if (!status.failures.empty()) {
+          span.fail(status.failures.front().error.detail);
+        }
+        span.end();
+      }));
+}
+
 void start_transfer(Service& service, const Call& call, std::shared_ptr<Cache> cache, Reply reply) {
   const KvGroupNames groups(cache->config());
   auto body = read_body(call, max_values(service), [&](Fields& fields) {
@@ -188,6 +205,9 @@ void start_transfer(Service& service, const Call& call, std::shared_ptr<Cache> c
   if (!body) return reply.error(body.error());
   if (auto has = check_tier(*cache, body->request.to); !has) return reply.error(has.error());
   const std::uint32_t wait_ms = body->wait_ms;
+  Span span = call.begin_span("transfer");
+  span.set("cairn.to", to_string(body->request.to));
+  span.set("cairn.keys", body->request.keys.size());
   body->request.quota = call.quota();
   body->request.pins = call.pins();
   if (!body->from_cache) {
@@ -196,6 +216,7 @@ void start_transfer(Service& service, const Call& call, std::shared_ptr<Cache> c
   auto id = body->from_cache ? copy_from(service, call, cache, std::move(*body))
                              : cache->transfer(std::move(body->request));
   if (!id) return reply.error(id.error());
+  end_with_transfer(service, *id, std::move(span));
   answer_when_ended(service,
                     {.id = *id, .wait_ms = wait_ms, .status_unfinished = 202, .starts_it = true},
                     std::move(reply));

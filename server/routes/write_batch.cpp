@@ -14,7 +14,11 @@ WriteBatch::WriteBatch(std::shared_ptr<Cache> cache, Request request)
       block_bytes_(request.block_bytes),
       pin_ms_(request.pin_ms),
       holder_(request.terms.holder),
+      span_(std::move(request.span)),
       ingest_(std::move(cache), std::move(request.terms)) {
+  span_.set("cairn.tier", to_string(tier_));
+  span_.set("cairn.blocks", request.blocks.size());
+  span_.set("cairn.bytes", request.blocks.size() * block_bytes_);
   ingest_.reserve(request.blocks.size());
   for (CommitBlock& block : request.blocks) ingest_.add(std::move(block));
 }
@@ -25,6 +29,7 @@ Result<std::shared_ptr<WriteBatch>> WriteBatch::open(std::shared_ptr<Cache> cach
   CAIRN_TRY(batch->ingest_.hold_present());
   batch->absent_ = static_cast<std::size_t>(
       std::ranges::count(batch->items(), Ingest::State::absent, &Ingest::Item::state));
+  batch->span_.set("cairn.stored_before", batch->items().size() - batch->absent_);
   return batch;
 }
 
@@ -92,6 +97,8 @@ void WriteBatch::end_if_filled() {
   }
   if (const Error* const error = ingest_.first_error()) {
     ingest_.release();
+    span_.fail(error->detail);
+    span_.end();
     return (*done)(*error);
   }
   commit(std::move(*done));
@@ -108,6 +115,7 @@ void WriteBatch::commit(Done<> done) {
                  [self = shared_from_this(), done = std::move(done)](Result<> committed) mutable {
                    if (committed) self->pin_blocks();
                    self->ingest_.release();
+                   self->span_.end();
                    done(std::move(committed));
                  });
 }

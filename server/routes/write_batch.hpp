@@ -9,6 +9,7 @@
 #include "blockmgr/cache/ingest.hpp"
 #include "server/http/message.hpp"
 #include "server/routes/discard.hpp"
+#include "server/tracing/span.hpp"
 
 namespace cairn::routes {
 
@@ -24,6 +25,7 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
     std::uint64_t block_bytes = 0;  // that arrive for each block: of all of it, or of a shard
     Ingest::Terms terms = {};
     std::optional<std::uint32_t> pin_ms = {};  // pins the blocks for this time
+    Span span = {};                            // ends when the blocks are stored
   };
   // Pins the blocks that are already stored. Errors: see Ingest::hold_present().
   static Result<std::shared_ptr<WriteBatch>> open(std::shared_ptr<Cache> cache, Request request);
@@ -52,6 +54,7 @@ class WriteBatch : public std::enable_shared_from_this<WriteBatch> {
   const std::uint64_t block_bytes_;
   const std::optional<std::uint32_t> pin_ms_;
   const LeaseHolder holder_;
+  Span span_;
   std::optional<PinId> pin_;
   Ingest ingest_;
   std::size_t absent_ = 0;  // blocks that need a slot

@@ -28,9 +28,13 @@ struct BatchBounds {
 // The body: u32 header length, the JSON header, then the blocks.
 class BatchUpload final : public http::Upload {
  public:
-  BatchUpload(std::shared_ptr<Cache> cache, const BatchBounds& bounds, ReplyStyle style,
+  BatchUpload(std::shared_ptr<Cache> cache, const BatchBounds& bounds, const Call& call,
               http::BodyMemory& memory)
-      : cache_(std::move(cache)), bounds_(bounds), style_(style), header_(memory) {}
+      : cache_(std::move(cache)),
+        bounds_(bounds),
+        style_(call.style),
+        span_(call.begin_span("write")),
+        header_(memory) {}
 
   void next(UniqueFunction<void(Room)> ready) override {
     switch (reading_) {
@@ -124,6 +128,7 @@ class BatchUpload final : public http::Upload {
     }
     WriteBatch::Request request = batch_of(std::move(*header));
     request.block_bytes = *block_bytes;
+    request.span = std::move(span_);
     auto batch = WriteBatch::open(cache_, std::move(request));
     if (!batch) return std::move(batch).error();
     batch_ = std::move(*batch);
@@ -164,6 +169,7 @@ class BatchUpload final : public http::Upload {
   std::shared_ptr<Cache> cache_;
   const BatchBounds bounds_;
   ReplyStyle style_;
+  Span span_;  // until the batch takes it
   Part reading_ = Part::nothing;
   std::array<std::byte, kLengthBytes> length_{};
   std::size_t header_bytes_ = 0;
@@ -196,7 +202,7 @@ Result<std::unique_ptr<http::Upload>> write_many_body(Service& service, const Ca
       .terms = {
           .holder = call.holder(), .quota = call.quota(), .pins = call.pins(), .shard = shard}};
   return std::unique_ptr<http::Upload>(
-      std::make_unique<BatchUpload>(std::move(cache), bounds, call.style, server->bodies()));
+      std::make_unique<BatchUpload>(std::move(cache), bounds, call, server->bodies()));
 }
 
 }  // namespace cairn::routes

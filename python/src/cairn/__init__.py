@@ -14,6 +14,7 @@ from cairn.errors import CairnError, LeaseLost, NoAnswer, Refused
 from cairn.model import Action, AgentRegion, CacheConfig, Handle, KvGroup, NewBlock, Shape, TierConfig
 from cairn.named import AsyncCache, Cache
 from cairn.tier_view import TierView
+from cairn.tracing import traced
 
 __version__ = "0.3.0"
 
@@ -36,4 +37,5 @@ __all__ = [
     "Shape",
     "TierConfig",
     "TierView",
+    "traced",
 ]

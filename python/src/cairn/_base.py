@@ -20,6 +20,7 @@ from cairn.calls import transfers as _transfer
 from cairn.errors import WrongArgument
 from cairn.http import Call, Request, head_of
 from cairn.leased import Answering, Leased
+from cairn.tracing import current_traceparent
 
 if TYPE_CHECKING:
     from cairn.aio import AsyncClient
@@ -100,7 +101,7 @@ class ClientBase:
         return f"{type(self).__name__}({self.url!r})"
 
     def _head(self, request: Request) -> memoryview:
-        return head_of(request, self._address.host, self._token)
+        return head_of(request, self._address.host, self._token, current_traceparent())
 
     healthy = Verb(_service.healthy)
     ready = Verb(_service.ready)

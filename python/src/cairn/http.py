@@ -126,12 +126,14 @@ def _memory_of_tensor(tensor: Any, what: str) -> memoryview:
     return memoryview(memory).cast("B") if size_bytes else memoryview(b"")
 
 
-def head_of(request: Request, host: str, token: str | None) -> memoryview:
+def head_of(request: Request, host: str, token: str | None, traceparent: str | None = None) -> memoryview:
     """The request up to its body. It is a memoryview because the repr of that does not show the token in a
     traceback's local variables."""
     lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {host}"]
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
+    if traceparent is not None:
+        lines.append(f"traceparent: {traceparent}")
     lines += [f"{name}: {value}" for name, value in request.headers]
     if request.body is not None:
         lines.append(f"Content-Length: {request.body_bytes}")

@@ -4,11 +4,8 @@ they reach the connector."""
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
-import signal
-import socket
 import statistics
 import subprocess
 import time
@@ -16,7 +13,8 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from rig import ANSWER_S, BLOCK_TOKENS, HERE, Engine, EngineCase, connector, prompt, python
+from rig import ANSWER_S, BLOCK_TOKENS, Engine, EngineCase, prompt, python
+from served import ServedCase
 
 from cairn import Client
 from cairn.model import CacheChange
@@ -196,81 +194,14 @@ class Agents(EngineCase):
         self.assertEqual((again["cached"], again["tokens"]), ([agent.known], self.right([asked], ANSWER_TOKENS)))
 
 
-class Served(EngineCase):
-    """`vllm serve`, and clients that know nothing but its URL."""
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        subprocess.run([python(), str(HERE / "tiny_tokenizer.py"), str(cls.model)], check=True)
+class Served(ServedCase):
+    CONNECTOR = {"cairn.pinned_bytes": CACHE_BLOCKS * BLOCK_BYTES}  # noqa: RUF012
 
     def setUp(self) -> None:
         super().setUp()
         self.client = Client(self.server.unix)
         self.addCleanup(self.client.close)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        sizes: dict[str, Any] = {"cairn.pinned_bytes": CACHE_BLOCKS * BLOCK_BYTES}
-        transfer = connector(self.server.unix, **sizes)
-        self.log = self.server.folder / "serve.log"
-        with open(self.log, "wb") as out:
-            self.serving = subprocess.Popen(
-                [
-                    # As `vllm serve`, which needs the metadata of a distribution with the name vllm.
-                    *(python(), "-B", "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.model)),
-                    *("--served-model-name", "MODEL", "--host", "127.0.0.1"),
-                    *("--port", str(self.port), "--dtype", "float32", "--block-size", str(BLOCK_TOKENS)),
-                    *("--max-model-len", "4096", "--enforce-eager", "--seed", "0"),
-                    *("--kv-transfer-config", json.dumps(transfer)),
-                ],
-                stdout=out,
-                stderr=out,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(HERE.parents[1] / "src"),
-                    "VLLM_CPU_KVCACHE_SPACE": "1",
-                    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                    "HF_HUB_OFFLINE": "1",
-                    "VLLM_NO_USAGE_STATS": "1",
-                },
-                start_new_session=True,
-            )
-        self.addCleanup(self.end)
-        deadline = time.monotonic() + ANSWER_S
-        while not self.is_ready():
-            ended = self.serving.poll() is not None
-            self.assertFalse(ended or time.monotonic() > deadline, self.log.read_text()[-6000:])
-            time.sleep(0.5)
-
-    def end(self) -> None:
-        if self.serving.poll() is None:
-            os.killpg(self.serving.pid, signal.SIGKILL)
-            self.serving.wait()
-
-    def is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=PATIENCE_S) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def post(self, path: str, **body: Any) -> Any:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-            return json.load(answer)
-
-    def complete(self, tokens: list[int], **params: Any) -> None:
-        self.post(
-            "/v1/completions",
-            model="MODEL",
-            prompt=tokens,
-            max_tokens=8,
-            ignore_eos=True,
-            **({"kv_transfer_params": params} if params else {}),
-        )
+        self.serve(self.server.unix)
 
     def pins(self) -> list[int]:
         (cache,) = self.client.caches()

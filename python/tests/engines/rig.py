@@ -195,8 +195,11 @@ class EngineCase(unittest.TestCase):
         return True
 
     def setUp(self) -> None:
-        self.server = Server()
+        self.server = self.make_server()
         self.addCleanup(self.server.close)
+
+    def make_server(self) -> Server:
+        return Server()
 
     def begin(self, **more: Any) -> Engine:
         """Starts an engine that uses the server. `url`, `role` and sizes are the connector's options, the rest are

@@ -16,6 +16,12 @@ TEST(TraceContext, NamesTheTraceAndTheCallersSpan) {
   EXPECT_EQ(trace.parent_id, "00f067aa0ba902b7");
 }
 
+TEST(TraceContext, SaysWhetherTheCallerRecordsTheTrace) {
+  const std::string ids = kField.substr(0, kField.size() - 2);
+  for (const char* flags : {"01", "03", "ff"}) EXPECT_TRUE(trace_context(ids + flags).is_sampled);
+  for (const char* flags : {"00", "02", "fe"}) EXPECT_FALSE(trace_context(ids + flags).is_sampled);
+}
+
 TEST(TraceContext, AcceptsLaterVersions) {
   const std::string later = "cc" + kField.substr(2);
   EXPECT_FALSE(trace_context(later).trace_id.empty());

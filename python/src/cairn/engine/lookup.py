@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -458,7 +459,8 @@ class Lookups:
             self.forget(request)
         wait_s = POLL_AGAIN_S
         if request not in self._under_way:
-            future = self._threads.submit(self._finder.find, list(keys), wanted_from, session)
+            context = contextvars.copy_context()  # of the caller's trace
+            future = self._threads.submit(context.run, self._finder.find, list(keys), wanted_from, session)
             self._under_way[request] = (future, time.monotonic() + DEADLINE_S)
             wait_s = POLL_S
         future, deadline = self._under_way[request]
@@ -513,7 +515,10 @@ class Lookups:
     def _wait(
         self, request: str, keys: Sequence[bytes], wanted_from: int, session: str | None, awaited: Advice
     ) -> None:
-        future = self._waits.submit(self._finder.find_awaited, list(keys), wanted_from, session, awaited)
+        context = contextvars.copy_context()
+        future = self._waits.submit(
+            context.run, self._finder.find_awaited, list(keys), wanted_from, session, awaited
+        )
         deadline = time.monotonic() + min(awaited.limit_s, MOST_WAIT_S) + DEADLINE_S
         self._under_way[request] = (future, deadline)
         self._waiting.add(request)

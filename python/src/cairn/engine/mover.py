@@ -21,6 +21,7 @@ from cairn.engine.plan import Load, Save
 from cairn.engine.report import Report
 from cairn.engine.store import Row, TooSlow, WriteRows
 from cairn.errors import CairnError, NoAnswer, Refused
+from cairn.tracing import traced
 
 LOAD_THREADS = 2
 SAVE_THREADS = 2
@@ -164,7 +165,8 @@ class Mover:
                 raise NoAnswer(f"it waited more than {LOAD_DEADLINE_S:.0f} s for other loads")
             if began > give_up_at:
                 raise TooSlow("it waited too long for other loads")
-            read = self._access.use(lambda store: store.of(load.group).read(load.keys, give_up_at - began))
+            with traced(load.traceparent):
+                read = self._access.use(lambda store: store.of(load.group).read(load.keys, give_up_at - began))
             try:
                 rows = read.rows[: len(load.keys)]
                 if rows:
@@ -199,7 +201,8 @@ class Mover:
 
     def _allocate(self, save: Save) -> WriteRows:
         try:
-            return self._access.use(lambda store: store.of(save.group).write(len(save.blocks)))
+            with traced(save.traceparent):
+                return self._access.use(lambda store: store.of(save.group).write(len(save.blocks)))
         except Refused as error:
             self._report.warn(f"blocks are not saved: {error}")
             raise
@@ -208,7 +211,8 @@ class Mover:
         try:
             copies.wait()
             self._access.check()
-            new = write.commit(save.keys, [save.parent, *save.keys[:-1]], save.hint)
+            with traced(save.traceparent):
+                new = write.commit(save.keys, [save.parent, *save.keys[:-1]], save.hint)
             self._report.saved(
                 blocks=new,
                 duplicate_blocks=len(save.keys) - new,

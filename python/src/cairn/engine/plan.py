@@ -27,6 +27,7 @@ class Load:
     blocks: list[int]
     group: int = 0
     limit_s: float = math.inf
+    traceparent: str | None = None  # of the engine's request
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Save:
     first: int = 0  # index of the first block in the request
     hint: Hint = NO_HINT
     group: int = 0
+    traceparent: str | None = None  # of the engine's request
 
 
 @dataclass
@@ -66,6 +68,7 @@ class _Request:
     chain: KeyChain
     extra: Extra | None
     hint: Hint = NO_HINT
+    traceparent: str | None = None
     # What the server has, or will have. `full` counts a full group's blocks from the first on. `parts` has the
     # indices of a window's blocks, and for a state the numbers of tokens before it.
     full: dict[int, int] = field(default_factory=dict)
@@ -89,10 +92,17 @@ class Planner:
         self._requests: dict[str, _Request] = {}
         self._loads: list[Load] = []
 
-    def begin(self, request: str, chain: KeyChain, extra: Extra | None, hint: Hint = NO_HINT) -> None:
+    def begin(
+        self,
+        request: str,
+        chain: KeyChain,
+        extra: Extra | None,
+        hint: Hint = NO_HINT,
+        traceparent: str | None = None,
+    ) -> None:
         """Adds a request. Does nothing if it is known already."""
         if request not in self._requests:
-            self._requests[request] = state = _Request(chain, extra, hint)
+            self._requests[request] = state = _Request(chain, extra, hint, traceparent)
             self._has(state, Reach(0, 0))
 
     def knows(self, request: str) -> bool:
@@ -140,7 +150,8 @@ class Planner:
             places = list(table[blocks[0] : blocks[-1] + 1])
             if len(places) != len(blocks) or (len(self._groups.groups) > 1 and NO_BLOCK in places):
                 raise ValueError(f"the engine's table of the group {group.name} lacks blocks of {blocks}")
-            loads.append(Load(request, [state.chain.keys[key] for key in keys], places, number, limit_s))
+            named = [state.chain.keys[key] for key in keys]
+            loads.append(Load(request, named, places, number, limit_s, state.traceparent))
         state.loads, state.load_ends = loads, end
         self._loads += loads
 
@@ -288,13 +299,15 @@ class Planner:
         there.add(boundary)
         at, keys = self._groups.key_at(boundary), state.chain.extend(tokens, state.extra)
         first = boundary // self._groups.groups[number].block_tokens - 1
-        yield Save([keys[at]], [block], keys[at - 1] if at else None, first, state.hint, number)
+        parent = keys[at - 1] if at else None
+        yield Save([keys[at]], [block], parent, first, state.hint, number, state.traceparent)
 
     def _save(self, state: _Request, number: int, tokens: Sequence[int], run: range, tables: Tables) -> Save:
         keys = state.chain.extend(tokens, state.extra)
         parent = keys[self._groups.key_of(number, run.start - 1)] if run.start else None
         own = [keys[self._groups.key_of(number, block)] for block in run]
-        return Save(own, list(tables[number][run.start : run.stop]), parent, run.start, state.hint, number)
+        blocks = list(tables[number][run.start : run.stop])
+        return Save(own, blocks, parent, run.start, state.hint, number, state.traceparent)
 
 
 def only(block_tokens: int) -> Groups:

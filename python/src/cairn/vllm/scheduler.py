@@ -15,6 +15,7 @@ from cairn.engine.plan import Computed, Planner, Step
 from cairn.engine.report import Report
 from cairn.model import Tier
 from cairn.packed import Reach
+from cairn.tracing import traced, traceparent_in
 from cairn.vllm.setup import LOOKUP_TIMEOUT_S, Setup
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class SchedulerSide:
         if is_new:
             chain = KeyChain(self._setup.identity.root, self._key_tokens, extra_of_request(request))
             hint = hint_or_none(cairn_fields(request.kv_transfer_params), "kv_transfer_params", self._report)
-            self._planner.begin(name, chain, extra_of_block(request), hint)
+            self._planner.begin(name, chain, extra_of_block(request), hint, _traceparent_of(request))
             self._requests[name] = request
         keys = self._planner.keys(name, request.all_token_ids)
         if is_new and self._events is not None:
@@ -98,7 +99,8 @@ class SchedulerSide:
         if len(keys) <= computed:
             self._planner.found(name, Reach(computed, computed), computed_tokens)  # there is nothing to look up
             return 0
-        present = self._lookups.poll(name, keys, computed, self._planner.hint(name).session)
+        with traced(_traceparent_of(request)):
+            present = self._lookups.poll(name, keys, computed, self._planner.hint(name).session)
         if present is None:
             return None
         tokens = self._planner.found(name, present, computed_tokens)
@@ -281,6 +283,11 @@ class _Tables:
         if self._tables is None:
             self._tables = self._side._own(self._state.get_block_ids(self._request))
         return self._tables
+
+
+def _traceparent_of(request: Any) -> str | None:
+    """Of the caller of vLLM's API, which passes it on if it traces requests itself (--otlp-traces-endpoint)."""
+    return traceparent_in(getattr(request, "trace_headers", None))
 
 
 def has_answer(request: Any) -> bool:
