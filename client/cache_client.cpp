@@ -64,6 +64,13 @@ Answer<json> CacheClient::call(std::string_view method, std::string_view target,
   return json_from(response->body);
 }
 
+Answer<> CacheClient::stream(std::string_view target,
+                             const std::function<bool(std::string_view)>& take) {
+  const auto response = send({.method = "GET", .target = target, .take_text = &take});
+  if (!response) return response.error();
+  return {};
+}
+
 Answer<CacheClient::PutCacheResult> CacheClient::put_cache(std::string_view cache,
                                                            const json& body) {
   const std::string text = body.dump();

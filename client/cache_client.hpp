@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,6 +28,10 @@ class CacheClient {
   // body.
   Answer<nlohmann::json> call(std::string_view method, std::string_view target,
                               const std::optional<nlohmann::json>& body = std::nullopt);
+
+  // Reads a body that may have no end, such as the events', until `take` returns false or the
+  // server ends it.
+  Answer<> stream(std::string_view target, const std::function<bool(std::string_view)>& take);
 
   struct PutCacheResult {
     bool created = false;        // false: it existed, with the same shape

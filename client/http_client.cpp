@@ -96,7 +96,8 @@ Answer<HttpResponse> HttpClient::exchange(const HttpRequest& request,
   if (!sent && sent.error().code == kTimeout) return sent.error();
 
   ResponseReader reader(*socket_, buffer_);
-  auto response = reader.read({.to_head = request.method == "HEAD", .room = room});
+  auto response = reader.read(
+      {.to_head = request.method == "HEAD", .room = room, .take_text = request.take_text});
   if (response) response->files = socket_->arrived_files();
   if (!sent && !response) {
     ClientError error = std::move(response).error();

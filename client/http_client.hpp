@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,6 +35,9 @@ struct HttpRequest {
   std::span<const HttpHeader> headers = {};
   std::span<const std::span<const std::byte>> body = {};  // sent end to end, without copying
   PassedFiles files = {};  // sent with the request; over a Unix socket only
+  // Takes the body of a 2xx as it arrives, for bodies without an end. Once it returns false, the
+  // connection is closed and the request is done. Null: the body is collected.
+  const std::function<bool(std::string_view)>* take_text = nullptr;
 };
 
 struct HttpResponse {

@@ -98,14 +98,24 @@ Answer<> ResponseReader::read_head(Parsing& parsing) {
   }
 }
 
-Answer<> ResponseReader::read_text_body(Parsing& parsing) {
+Answer<> ResponseReader::read_text_body(Parsing& parsing,
+                                        const std::function<bool(std::string_view)>* take) {
   auto& parser = parsing.parser;
   parser.eager(true);
+  // Returns false if the taker wants no more.
+  const auto hand_over = [&parser, take] {
+    std::string& body = parser.get().body();
+    if (take == nullptr || body.empty()) return true;
+    const bool goes_on = (*take)(body);
+    body.clear();
+    return goes_on;
+  };
   while (!parser.is_done()) {
     boost::system::error_code failure;
     if (begin_ < end_) {
       begin_ += parser.put(boost::asio::const_buffer(unread().data(), unread().size()), failure);
       if (failure && failure != beast_http::error::need_more) return bad_answer(failure.message());
+      if (!hand_over()) return {};
       if (parser.is_done()) break;
     }
     if (parser.get().body().size() > HttpClient::kMaxTextBytes) {
@@ -163,7 +173,8 @@ Answer<HttpResponse> ResponseReader::read(const Expected& expected) {
     response.room_bytes = *done;
   } else {
     if (!expected.to_head) parser.get().body().reserve(announced);
-    CAIRN_TRY(read_text_body(*parsing));
+    const bool is_taken = expected.take_text != nullptr && response.status / 100 == 2;
+    CAIRN_TRY(read_text_body(*parsing, is_taken ? expected.take_text : nullptr));
     response.body = std::move(parser.get().body());
     if (use_room) {  // a chunked body, or one that ends with the connection
       if (response.body.size() > room_bytes) return too_long(response.body.size(), room_bytes);
@@ -174,7 +185,7 @@ Answer<HttpResponse> ResponseReader::read(const Expected& expected) {
     }
   }
   // The next request would take unrequested bytes for its response.
-  keep_alive_ = keep_alive_ && begin_ == end_;
+  keep_alive_ = keep_alive_ && begin_ == end_ && parser.is_done();
   return response;
 }
 

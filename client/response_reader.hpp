@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
+#include <string_view>
 
 #include "client/answer.hpp"
 #include "client/http_client.hpp"
@@ -21,6 +23,7 @@ class ResponseReader {
   struct Expected {
     bool to_head = false;                        // the request is a HEAD: its response has no body
     std::span<const std::span<std::byte>> room;  // for the body of a 2xx
+    const std::function<bool(std::string_view)>* take_text = nullptr;  // as in HttpRequest
   };
   Answer<HttpResponse> read(const Expected& expected);
 
@@ -30,7 +33,7 @@ class ResponseReader {
  private:
   struct Parsing;
   Answer<> read_head(Parsing& parsing);
-  Answer<> read_text_body(Parsing& parsing);
+  Answer<> read_text_body(Parsing& parsing, const std::function<bool(std::string_view)>* take);
   Answer<std::size_t> read_body_into(std::span<const std::span<std::byte>> room,
                                      std::size_t body_bytes);
   Answer<std::size_t> fill();

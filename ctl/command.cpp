@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <ostream>
+#include <fstream>
+#include <iostream>
+#include <sstream>
 
 namespace cairn::ctl {
 namespace {
@@ -69,6 +71,10 @@ constexpr std::array kCommands = {
     Command{"devices empty", "DEVICE", "", "return cached memory to the driver", empty_device},
     Command{"devices reset-peaks", "DEVICE", "", "reset the peaks", reset_device},
     Command{"top", "", "interval-ms count ", "rates of every cache, updated continuously", top},
+    Command{"events", "", "cache ", "what is stored and removed, as it happens, in lines of JSON",
+            follow_events},
+    Command{"size", "FILE", "tokens conversations value-bytes ",
+            "memory for conversations of a model, from its config.json (- reads stdin)", size},
     Command{"completion bash", "", "", "print the completion: source <(cairnctl completion bash)",
             bash_completion},
     Command{"completion zsh", "", "", "the same: source <(cairnctl completion zsh)",
@@ -105,6 +111,10 @@ constexpr std::array kOptions = {
         "allocated, committed or evictable"},
     Option{"limit", "N", true, "entries per call (default 100)"},
     Option{"cursor", "CURSOR", false, "continue where the last list ended"},
+    Option{"tokens", "N", true, "tokens of a conversation (default 8000)"},
+    Option{"conversations", "N", true, "number of conversations (default 100)"},
+    Option{"value-bytes", "N", true,
+           "bytes of a value, for a quantized cache (default: of the model's type)"},
     Option{"interval-ms", "N", true, "time between updates (default 1000)"},
     Option{"count", "N", true, "exit after this many updates (default: never)"},
 };
@@ -169,6 +179,18 @@ std::string Session::query(std::span<const std::string_view> names) const {
 bool Session::print_json(const json& document) const {
   if (arguments.json) out << document.dump(2) << "\n";
   return arguments.json;
+}
+
+Answer<std::string> read_all(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return std::move(text).str();
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return local_failure("'" + path + "' cannot be read");
+  text << file.rdbuf();
+  return std::move(text).str();
 }
 
 ClientError local_failure(std::string detail) { return {0, "local", std::move(detail)}; }

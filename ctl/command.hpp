@@ -122,6 +122,10 @@ Answer<> empty_device(const Session&);
 Answer<> reset_device(const Session&);
 // top.cpp
 Answer<> top(const Session&);
+// events.cpp
+Answer<> follow_events(const Session&);
+// size.cpp
+Answer<> size(const Session&);
 // completion.cpp
 Answer<> bash_completion(const Session&);
 Answer<> zsh_completion(const Session&);
@@ -137,6 +141,9 @@ Answer<> printed(Print&& print) {
   if (!done) return std::move(done).error();
   return {};
 }
+
+// The bytes of a file; `-` is stdin.
+Answer<std::string> read_all(const std::string& path);
 
 // A failure on this side.
 ClientError local_failure(std::string detail);

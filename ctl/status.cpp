@@ -1,9 +1,7 @@
 // The server and its caches.
 #include <array>
 #include <charconv>
-#include <fstream>
-#include <iostream>
-#include <sstream>
+#include <ostream>
 
 #include "base/printable.hpp"
 #include "ctl/command.hpp"
@@ -76,18 +74,6 @@ void print_warnings(const json& warnings, std::ostream& out) {
   if (warnings.size() > kMostWarnings) {
     out << "warning: and " << warnings.size() - kMostWarnings << " more\n";
   }
-}
-
-Answer<std::string> read_all(const std::string& path) {
-  std::ostringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return std::move(text).str();
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return local_failure("'" + path + "' cannot be read");
-  text << file.rdbuf();
-  return std::move(text).str();
 }
 
 }  // namespace

@@ -336,6 +336,89 @@ TEST_F(CtlTest, TopPrintsRatesRepeatedly) {
   EXPECT_THAT(ctl({"top", "--count", "1", "--interval-ms", "1"}).out, HasSubstr(cache.name()));
 }
 
+TEST_F(CtlTest, FollowsEvents) {
+  TestCache cache(rest_, {.pinned = 4});
+  ChildProcess events(
+      {CAIRN_CTL_PROGRAM, "--server", server().url(), "events", "--cache", cache.name()});
+  ASSERT_TRUE(events.wait_for_line("listening")) << events.standard_error();
+  ASSERT_EQ(ctl({"put", cache.name(), key(1), file_with(block(1))}).code, 0);
+  ASSERT_EQ(ctl({"delete", cache.name(), key(1)}).code, 0);
+  ASSERT_TRUE(events.wait_for_line(R"("event":"removed")")) << events.standard_output();
+  const std::string lines = events.standard_output();
+  const json stored = json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(stored.at("event"), "stored");
+  EXPECT_EQ(stored.at("keys"), json::array({key(1)}));
+  EXPECT_EQ(stored.at("tier"), "pinned");
+  events.signal(SIGINT);
+  EXPECT_EQ(events.wait(), 128 + SIGINT);
+  const Outcome none = ctl({"events", "--cache", "none"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, HasSubstr("unknown_cache"));
+}
+
+// Numbers by hand: 2 x heads x head size x bytes of a value, for each layer.
+TEST(CtlSize, ComputesConversationsOfAModelWithoutAServer) {
+  const auto size = [](const json& config, std::vector<std::string> options = {}) {
+    const fakes::TempDir folder;
+    const auto path = folder.path() / "config.json";
+    std::ofstream(path) << config.dump();
+    std::vector<std::string> command = {CAIRN_CTL_PROGRAM, "size", path.string(), "--json"};
+    command.insert(command.end(), options.begin(), options.end());
+    return run(command);
+  };
+  // Llama 3.1 8B.
+  const json llama = {{"num_hidden_layers", 32},   {"num_attention_heads", 32},
+                      {"num_key_value_heads", 8}, {"hidden_size", 4096},
+                      {"torch_dtype", "bfloat16"}};
+  const json of_llama = size(llama, {"--tokens", "1000", "--conversations", "3"}).document();
+  EXPECT_EQ(of_llama.at("bytes_of_token"), 32 * 2 * 8 * 128 * 2);
+  EXPECT_EQ(of_llama.at("bytes"), 3 * 1000 * 32 * 2 * 8 * 128 * 2);
+  EXPECT_EQ(size(llama, {"--value-bytes", "1"}).document().at("bytes_of_token"), 32 * 2 * 8 * 128);
+  // DeepSeek-V3: latent attention.
+  const json deepseek = {{"num_hidden_layers", 61},
+                         {"num_attention_heads", 128},
+                         {"kv_lora_rank", 512},
+                         {"qk_rope_head_dim", 64},
+                         {"dtype", "bfloat16"}};
+  EXPECT_EQ(size(deepseek).document().at("bytes_of_token"), 61 * (512 + 64) * 2);
+  // gpt-oss: every second layer has a window.
+  json gpt = {{"num_hidden_layers", 4},
+              {"num_attention_heads", 64},
+              {"num_key_value_heads", 8},
+              {"head_dim", 64},
+              {"sliding_window", 128}};
+  gpt["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention",
+                        "full_attention"};
+  const json of_gpt = size(gpt).document();
+  EXPECT_EQ(of_gpt.at("bytes_of_token"), 2 * 2 * 8 * 64 * 2);
+  EXPECT_EQ(of_gpt.at("bytes_of_end"), 2 * 128 * 2 * 8 * 64 * 2);
+  // Gemma 3, whose older config names a pattern, and has the text's part apart.
+  const json gemma = {{"text_config",
+                       {{"num_hidden_layers", 12},
+                        {"num_attention_heads", 8},
+                        {"num_key_value_heads", 4},
+                        {"head_dim", 256},
+                        {"sliding_window", 1024},
+                        {"sliding_window_pattern", 6}}}};
+  const json of_gemma = size(gemma).document();
+  EXPECT_EQ(of_gemma.at("full_layers"), 2);
+  EXPECT_EQ(of_gemma.at("bytes_of_end"), 10 * 1024 * 2 * 4 * 256 * 2);
+  // Qwen3-Next: a state is values x keys of a head in float32, and the rest of the convolution.
+  json qwen = {{"num_hidden_layers", 2},        {"num_attention_heads", 16},
+               {"num_key_value_heads", 2},      {"head_dim", 256},
+               {"linear_num_key_heads", 16},    {"linear_key_head_dim", 128},
+               {"linear_num_value_heads", 32},  {"linear_value_head_dim", 128},
+               {"linear_conv_kernel_dim", 4}};
+  qwen["layer_types"] = {"linear_attention", "full_attention"};
+  EXPECT_EQ(size(qwen).document().at("bytes_of_end"),
+            32 * 128 * 128 * 4 + 3 * (2 * 16 * 128 + 32 * 128) * 2);
+  // Wrong input is named.
+  qwen["layer_types"] = {"telepathy", "full_attention"};
+  EXPECT_THAT(size(qwen).err, HasSubstr("the type 'telepathy'"));
+  EXPECT_THAT(size({{"num_hidden_layers", 2}}).err, HasSubstr("num_attention_heads"));
+  EXPECT_EQ(run({CAIRN_CTL_PROGRAM, "size", "/nowhere"}).code, 1);
+}
+
 TEST_F(CtlTest, PrintsTheServersReason) {
   TestCache cache(rest_, {.pinned = 2});
   const Outcome unknown = ctl({"get", cache.name(), key(1)});
