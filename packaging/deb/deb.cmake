@@ -59,7 +59,7 @@ and block layouts, for find_package(Cairn) of CMake.")
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_NAME cairn-dev)
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_DEPENDS
-  "libboost1.81-dev, libnuma-dev, libssl-dev, libxxhash-dev, nlohmann-json3-dev")
+  "libboost${Boost_VERSION_MAJOR}.${Boost_VERSION_MINOR}-dev, libnuma-dev, libssl-dev, libxxhash-dev, nlohmann-json3-dev")
 
 include(CPack)
 cpack_add_component_group(server)
