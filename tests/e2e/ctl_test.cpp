@@ -367,8 +367,10 @@ TEST(CtlSize, ComputesConversationsOfAModelWithoutAServer) {
     return run(command);
   };
   // Llama 3.1 8B.
-  const json llama = {{"num_hidden_layers", 32},   {"num_attention_heads", 32},
-                      {"num_key_value_heads", 8}, {"hidden_size", 4096},
+  const json llama = {{"num_hidden_layers", 32},
+                      {"num_attention_heads", 32},
+                      {"num_key_value_heads", 8},
+                      {"hidden_size", 4096},
                       {"torch_dtype", "bfloat16"}};
   const json of_llama = size(llama, {"--tokens", "1000", "--conversations", "3"}).document();
   EXPECT_EQ(of_llama.at("bytes_of_token"), 32 * 2 * 8 * 128 * 2);
@@ -404,10 +406,10 @@ TEST(CtlSize, ComputesConversationsOfAModelWithoutAServer) {
   EXPECT_EQ(of_gemma.at("full_layers"), 2);
   EXPECT_EQ(of_gemma.at("bytes_of_end"), 10 * 1024 * 2 * 4 * 256 * 2);
   // Qwen3-Next: a state is values x keys of a head in float32, and the rest of the convolution.
-  json qwen = {{"num_hidden_layers", 2},        {"num_attention_heads", 16},
-               {"num_key_value_heads", 2},      {"head_dim", 256},
-               {"linear_num_key_heads", 16},    {"linear_key_head_dim", 128},
-               {"linear_num_value_heads", 32},  {"linear_value_head_dim", 128},
+  json qwen = {{"num_hidden_layers", 2},       {"num_attention_heads", 16},
+               {"num_key_value_heads", 2},     {"head_dim", 256},
+               {"linear_num_key_heads", 16},   {"linear_key_head_dim", 128},
+               {"linear_num_value_heads", 32}, {"linear_value_head_dim", 128},
                {"linear_conv_kernel_dim", 4}};
   qwen["layer_types"] = {"linear_attention", "full_attention"};
   EXPECT_EQ(size(qwen).document().at("bytes_of_end"),
