@@ -203,7 +203,6 @@ END
   plant server/config/bad.hpp '#include "server/routes/service.hpp"'
   plant server/routes/bad.cpp '#include "server/server.hpp"'
   plant metrics/bad.cpp '#include "server/http/message.hpp"'
-  plant server/bad.cpp '#include "client/http_client.hpp"'
   plant server/routes/bad.cpp '#include "blockmgr/core/cache_core.hpp"'
   plant client/bad.cpp '#include "server/http/message.hpp"'
   plant replay/bad.cpp '#include "memory/region.hpp"'
