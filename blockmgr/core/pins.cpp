@@ -84,6 +84,8 @@ Pins::Added Pins::add(CacheLock& locked, Number number, EntryNumber entry) {
     if (std::ranges::find(pinned.pins, number) != pinned.pins.end()) return Added::named;
     if (pinned.pins.size() >= kMaxPinsOfBlock || named_ >= kMaxNamedBlocks) return Added::too_many;
     move_up(locked, entry, pinned);
+    // A move that began before this pin does not take the copy away.
+    locked->store.stay({pinned.tier, locked->store.entry(entry).slots[index_of(pinned.tier)]});
     if (!has_of(pinned, pin.terms.holder)) {
       const Place place{.tier = pinned.tier, .units = pinned.units};
       if (!fits_token(locked, place, pin.terms.holder)) return Added::budget;

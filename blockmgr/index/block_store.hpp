@@ -334,6 +334,8 @@ class BlockStore {
   // leaving stays. REQUIRES: committed, and not protected.
   void protect(SlotRef at);
   void unprotect(SlotRef at);  // no effect if it is not protected
+  // A copy that moved away during a read stays after it.
+  void stay(SlotRef at) { record(at).drop_when_unpinned = false; }
   bool is_protected(const Entry& entry) const;
   // Keys whose protected copy was dropped since the last call. The caller may protect another copy.
   std::vector<Trail> take_unprotected() { return std::exchange(unprotected_, {}); }
@@ -454,6 +456,7 @@ class BlockStore {
   // user: whose hint it is; 0: unknown.
   void set_hinted(SlotRef at, NextUse next_use, UserNumber user = 0);
   void end_lease_pin(SlotRef at);
+  bool goes_after_read(SlotRef at);
   void note_disk_slot(SlotNumber slot) const;
   void publish(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
 

@@ -59,12 +59,18 @@ void BlockStore::unpin(SlotRef at) {
   SlotRecord& slot = slots[at.slot()];
   if (slot.gone || slot.life == SlotLife::allocated) {
     free_slot(at);
-  } else if (slot.drop_when_unpinned) {
+  } else if (slot.drop_when_unpinned && goes_after_read(at)) {
     drop(at, EvictionReason::request);
   } else {
     slot.last_use = next_stamp();
     list_last(slots, at.slot());
   }
+}
+
+// It moved to another tier, and the copy there may have left it since.
+bool BlockStore::goes_after_read(SlotRef at) {
+  stay(at);
+  return !is_last_copy(index_[record(at).owner], at.tier());
 }
 
 void BlockStore::unpin_in_place(SlotRef at) {
@@ -73,7 +79,7 @@ void BlockStore::unpin_in_place(SlotRef at) {
   SlotRecord& slot = slots[at.slot()];
   if (slot.gone) {
     free_slot(at);
-  } else if (slot.drop_when_unpinned) {
+  } else if (slot.drop_when_unpinned && goes_after_read(at)) {
     drop(at, EvictionReason::request);
   } else if (slot.place == EvictionPlace::none) {  // used meanwhile
     slot.last_use = next_stamp();
@@ -312,6 +318,7 @@ bool BlockStore::is_protected(const Entry& entry) const {
 
 void BlockStore::protect(SlotRef at) {
   end_leaving(at);
+  stay(at);
   pool(at.tier()).protect(at.slot());
   const EntryNumber parent = index_[record(at).owner].parent;
   if (parent == kNoEntry) return;

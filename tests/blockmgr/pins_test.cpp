@@ -72,6 +72,25 @@ TEST_F(PinsTest, SurviveAFloodOfTenCapacities) {
   for (const BlockKey& each : list) EXPECT_EQ(rig_.read(*cache_, each).value(), bytes_of(each));
 }
 
+// Regression: the end of a read took the copy that a pin held, because a move had begun before.
+TEST_F(PinsTest, KeepTheCopyThatAMoveLeavesDuringARead) {
+  for (const bool is_pinned_before : {false, true}) {
+    use({.pinned = kSlots, .disk = kSlots});
+    const auto list = keys(1, 1);
+    store(list);
+    if (is_pinned_before) {
+      EXPECT_EQ(pin(list, kA).blocks, 1);
+    }
+    std::optional<BlockReader> reader(cache_->read(key(1), {}).value());
+    rig_.transfer(*cache_, {.keys = list, .to = Tier::disk, .move = true});
+    EXPECT_EQ(pin(list, kB).blocks, 1);
+    flood(Tier::disk);
+    reader.reset();
+    flood();
+    EXPECT_THAT(in(Tier::pinned, list), ElementsAreArray(list)) << is_pinned_before;
+  }
+}
+
 TEST_F(PinsTest, EndWithTheirTime) {
   const auto list = keys(1, 6);
   store(list);

@@ -63,6 +63,31 @@ TEST(Transfer, CopiesAndMovesThroughEveryTier) {
   EXPECT_EQ(route.bytes, 128u);
 }
 
+TEST(Transfer, ACopyThatMovesDuringAReadGoesAfterIt) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache(kThree));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
+  std::optional<BlockReader> reader(cache->read(key(1), {}).value());
+  rig.transfer(*cache, {.keys = keys(1, 1), .to = Tier::disk, .move = true});
+  EXPECT_TRUE(is_in(*cache, Tier::pinned, key(1)));
+  reader.reset();
+  EXPECT_FALSE(is_in(*cache, Tier::pinned, key(1)));
+  EXPECT_TRUE(is_in(*cache, Tier::disk, key(1)));
+}
+
+// Regression: the block was lost if its copy below had been evicted before the read ended.
+TEST(Transfer, ACopyThatMovesDuringAReadStaysIfItIsTheLastOne) {
+  Rig rig;
+  const auto cache = rig.cache(small_cache(kThree));
+  ASSERT_TRUE(rig.put(*cache, {.keys = keys(1, 1)}));
+  std::optional<BlockReader> reader(cache->read(key(1), {}).value());
+  rig.transfer(*cache, {.keys = keys(1, 1), .to = Tier::disk, .move = true});
+  ASSERT_TRUE(rig.evict(*cache, keys(1, 1), Tier::disk));
+  EXPECT_FALSE(is_in(*cache, Tier::disk, key(1)));
+  reader.reset();
+  EXPECT_EQ(rig.read(*cache, key(1)).value(), bytes_of(key(1)));
+}
+
 TEST(Transfer, MoveLeavesLeasedBlocks) {
   Rig rig;
   const auto cache = rig.cache(small_cache(kThree));
