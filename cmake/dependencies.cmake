@@ -3,7 +3,11 @@ find_package(Threads REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED)
-find_package(simdjson 3.0 REQUIRED)
+# Its packages accept no other minor version than the one that is asked for.
+find_package(simdjson REQUIRED)
+if(simdjson_VERSION VERSION_LESS 3.0)
+  message(FATAL_ERROR "simdjson is ${simdjson_VERSION}; it must be 3.0 or newer")
+endif()
 
 find_library(NUMA_LIBRARY numa REQUIRED)
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
