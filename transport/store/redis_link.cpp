@@ -49,8 +49,7 @@ void* create_text(const redisReadTask* task, char* text, std::size_t bytes) {
   reply->text = is_error ? error_text({text, bytes}) : std::string(text, bytes);
   return reply;
 }
-void* create_list(const redisReadTask* task, int elements) {
-  const auto count = static_cast<std::size_t>(std::max(elements, 0));
+void* create_list(const redisReadTask* task, std::size_t count) {
   if (!static_cast<RedisLink*>(task->privdata)->may_have(count)) return nullptr;
   RedisReply* const reply = new_reply(task);
   reply->kind = Kind::list;
@@ -66,8 +65,19 @@ void* create_nothing(const redisReadTask* task) { return new_reply(task); }
 void free_reply(void* reply) { delete static_cast<RedisReply*>(reply); }
 
 redisReader* make_reader(RedisLink* link) {
-  static redisReplyObjectFunctions functions = {create_text, create_list, create_integer,
-                                                create_nothing, free_reply};
+  // Newer versions of hiredis have functions for RESP3 too, which is not spoken here.
+  static redisReplyObjectFunctions functions = [] {
+    redisReplyObjectFunctions made{};
+    made.createString = create_text;
+    // The number is an int before hiredis 1.0.
+    made.createArray = [](const redisReadTask* task, auto elements) {
+      return create_list(task, elements > 0 ? static_cast<std::size_t>(elements) : 0);
+    };
+    made.createInteger = create_integer;
+    made.createNil = create_nothing;
+    made.freeObject = free_reply;
+    return made;
+  }();
   redisReader* const reader = redisReaderCreateWithFunctions(&functions);
   reader->privdata = link;
   return reader;
