@@ -159,9 +159,8 @@ constexpr Setting kSettings[] = {
      "none)",
      "restore", repeated},
     {"tracing.sample",
-     "share of the requests without a traceparent that are traced, 0 to 1; one with a traceparent "
-     "is "
-     "traced if its caller is (default 1)"},
+     "share of the requests without a traceparent that are traced, 0 to 1; others are traced if "
+     "their caller is (default 1)"},
     {"http.max_write_header_bytes", "size of the JSON header of a bulk write (default 4194304)"},
     {"blocks.max_caches", "number of caches (default 64)"},
     {"blocks.max_held_blocks",
