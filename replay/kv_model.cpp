@@ -93,7 +93,9 @@ Result<KvModel::Group> group_from(const json& object, const std::string& path,
   }
   group.name = name->get<std::string>();
   const auto kind = object.find("kind");
-  const auto known = kind == object.end() ? kKinds.end() : std::ranges::find(kKinds, *kind);
+  const bool is_word = kind != object.end() && kind->is_string();
+  const auto known =
+      is_word ? std::ranges::find(kKinds, kind->get_ref<const std::string&>()) : kKinds.end();
   if (known == kKinds.end()) return wrong(path + ".kind", "is not full, window or state");
   group.kind = static_cast<Kind>(known - kKinds.begin());
   if (group.kind == Kind::window) {
