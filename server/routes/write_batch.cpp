@@ -78,7 +78,11 @@ void WriteBatch::finish(Done<> done) {
   {
     MutexLock lock(mutex_);
     ++unfinished_;  // for this call, so that the commit waits until the last block has ended
-    done_.emplace(std::move(done));
+    done_.emplace([span = std::move(span_), done = std::move(done)](Result<> stored) mutable {
+      if (!stored) span.fail(stored.error().detail);
+      span.end();
+      done(std::move(stored));
+    });
   }
   end_block();
   {
@@ -97,8 +101,6 @@ void WriteBatch::end_if_filled() {
   }
   if (const Error* const error = ingest_.first_error()) {
     ingest_.release();
-    span_.fail(error->detail);
-    span_.end();
     return (*done)(*error);
   }
   commit(std::move(*done));
@@ -115,7 +117,6 @@ void WriteBatch::commit(Done<> done) {
                  [self = shared_from_this(), done = std::move(done)](Result<> committed) mutable {
                    if (committed) self->pin_blocks();
                    self->ingest_.release();
-                   self->span_.end();
                    done(std::move(committed));
                  });
 }
