@@ -44,6 +44,8 @@ Result<std::string> number_of(const std::string& host, int flags) {
 }  // namespace
 
 struct HostNames::Shared {
+  explicit Shared(Resolver with) : resolver(std::move(with)) {}
+
   const Resolver resolver;
   std::atomic<std::size_t> lookups = 0;
 };
