@@ -13,6 +13,8 @@ find_library(NUMA_LIBRARY numa REQUIRED)
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
 find_library(ZSTD_LIBRARY zstd REQUIRED)
 find_library(HIREDIS_LIBRARY hiredis REQUIRED)
+find_package(CURL 7.88 REQUIRED)
+find_package(EXPAT REQUIRED)
 find_library(PROMETHEUS_CORE_LIBRARY prometheus-cpp-core REQUIRED)
 
 # Debian's xxhash chooses AVX2 or AVX-512 when it runs, behind a header of its own: four times as

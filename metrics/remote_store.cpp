@@ -80,10 +80,55 @@ void add_remote_match(std::vector<prometheus::MetricFamily>& out, const RemoteSt
   }
 }
 
+void add_bucket(std::vector<prometheus::MetricFamily>& out,
+                const RemoteStoreStats::Bucket& bucket) {
+  auto requests =
+      Builder::counter({"cairn_shared_bucket_requests_total",
+                        "Requests to the bucket, by kind; held_back: not sent because of a bound "
+                        "of shared.s3."});
+  requests.add({{"call", "get"}}, bucket.gets);
+  requests.add({{"call", "put"}}, bucket.puts);
+  requests.add({{"call", "list"}}, bucket.lists);
+  requests.add({{"call", "delete"}}, bucket.deletes);
+  requests.add({{"call", "held_back"}}, bucket.over_bounds);
+  auto moved = Builder::counter(
+      {"cairn_shared_bucket_moved_bytes_total", "Bytes of those requests, by direction."});
+  moved.add({{"direction", "received"}}, bucket.received_bytes);
+  moved.add({{"direction", "sent"}}, bucket.sent_bytes);
+  auto objects = Builder::gauge(
+      {"cairn_shared_bucket_objects", "Objects of all servers in the bucket that this one knows."});
+  objects.add({}, bucket.objects);
+  auto values =
+      Builder::gauge({"cairn_shared_bucket_values", "Blocks in those objects that it finds."});
+  values.add({}, bucket.values);
+  auto bytes = Builder::gauge(
+      {"cairn_shared_bucket_bytes",
+       "Bytes of those objects; dead: directories, and blocks that it does not find there."});
+  bytes.add({{"state", "live"}}, bucket.live_bytes);
+  bytes.add({{"state", "dead"}}, bucket.dead_bytes);
+  auto changed = Builder::counter(
+      {"cairn_shared_bucket_objects_changed_total",
+       "Objects that this server removed, or rewrote because less than half was of use."});
+  changed.add({{"change", "removed"}}, bucket.removed_objects);
+  changed.add({{"change", "rewritten"}}, bucket.rewritten_objects);
+  auto cost = Builder::counter(
+      {"cairn_shared_bucket_requests_cost_total",
+       "What this server's requests and received bytes cost by shared.s3.prices, an estimate."});
+  cost.add({}, bucket.requests_cost);
+  auto month = Builder::gauge(
+      {"cairn_shared_bucket_cost_per_month",
+       "What the objects of all servers cost in a month by shared.s3.prices, an estimate."});
+  month.add({}, bucket.cost_per_month);
+  for (Builder* builder : {&requests, &moved, &objects, &values, &bytes, &changed, &cost, &month}) {
+    out.push_back(std::move(*builder).take());
+  }
+}
+
 }  // namespace
 
 void add_remote(std::vector<prometheus::MetricFamily>& out, const RemoteStats& stats) {
   add_remote_match(out, stats);
+  if (stats.store.bucket) add_bucket(out, *stats.store.bucket);
   auto blocks = Builder::counter(
       {"cairn_shared_blocks_total",
        "Blocks fetched from and stored in the shared store, and those that were not, by reason."});

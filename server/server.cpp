@@ -29,6 +29,8 @@
 #include "server/ticker.hpp"
 #include "server/tracing/tracer.hpp"
 #include "transport/store/http_peers.hpp"
+#include "transport/s3/s3_credentials.hpp"
+#include "transport/s3/s3_store.hpp"
 #include "transport/store/redis_store.hpp"
 #include "transport/store/wire.hpp"
 
@@ -162,12 +164,32 @@ RemoteAddress own_address(const Settings& settings, std::uint16_t port) {
   return own;
 }
 
+// The same after a restart, and of no other server: 16 hex digits.
+std::string writer_name(const Settings& settings) {
+  const std::string self =
+      this_host() + ":" + std::filesystem::absolute(settings.data_dir).string();
+  const std::uint64_t number = hash_bytes(std::as_bytes(std::span(self)), 0);
+  return to_hex(std::as_bytes(std::span(&number, 1)));
+}
+
 Result<RemoteTiers::Beyond> make_remote(const Settings& settings) {
-  auto store = make_redis_store(*settings.shared);
-  if (!store) return std::move(store).error();
+  RemoteTiers::Beyond beyond;
+  if (settings.shared) {
+    auto store = make_redis_store(*settings.shared);
+    if (!store) return std::move(store).error();
+    beyond.stores[static_cast<std::size_t>(RemoteTierConfig::Store::redis)] = std::move(*store);
+  }
+  if (settings.s3) {
+    S3Settings s3 = *settings.s3;
+    s3.writer = writer_name(settings);
+    auto store = make_s3_store(std::move(s3));
+    if (!store) return std::move(store).error();
+    beyond.stores[static_cast<std::size_t>(RemoteTierConfig::Store::s3)] = std::move(*store);
+  }
   auto peers = make_http_peers(settings.peers);
   if (!peers) return std::move(peers).error();
-  return RemoteTiers::Beyond{.store = std::move(*store), .peers = std::move(*peers)};
+  beyond.peers = std::move(*peers);
+  return beyond;
 }
 
 // Null without an endpoint, which read_settings() has checked.
@@ -221,7 +243,7 @@ struct Server::Parts {
         scheduler(*runtime, *disk, time, settings.transfers),
         manager(*runtime, scheduler, time, logger, block_options(settings, data_dir, logger),
                 settings.groups),
-        shared(beyond.store == nullptr
+        shared(beyond.is_empty()
                    ? nullptr
                    : std::make_unique<RemoteTiers>(manager, std::move(beyond), time,
                                                    scheduler.executor(), settings.remote_tier)),
@@ -358,7 +380,12 @@ Result<> check_startable(const Settings& settings, const Clock& clock) {
   if (settings.shared && settings.shared->tls) {
     CAIRN_TRY(make_wire_tls(settings.shared->tls_files));
   }
-  if (settings.shared) CAIRN_TRY(make_wire_tls(settings.peers.tls));
+  if (settings.shared || settings.s3) CAIRN_TRY(make_wire_tls(settings.peers.tls));
+  if (settings.s3) {
+    if (auto keys = load_keys({settings.s3->credentials_file, settings.s3->profile}); !keys) {
+      return std::move(keys).error();
+    }
+  }
   for (const CacheConfig& cache : settings.caches) {
     if (auto fits = check_config(cache, settings.blocks); !fits) {
       return Error{fits.error().code, "cache '" + cache.name + "': " + fits.error().detail};
@@ -383,7 +410,7 @@ Result<std::unique_ptr<Server>> Server::start(const Settings& settings, const Cl
   auto disk = make_disk(settings, log);
   if (!disk) return std::move(disk).error();
   RemoteTiers::Beyond beyond;
-  if (settings.shared) {
+  if (settings.shared || settings.s3) {
     auto made = make_remote(settings);
     if (!made) return std::move(made).error();
     beyond = std::move(*made);

@@ -22,7 +22,7 @@ readonly program='
     }
     # Rooms, from left to right; "." is the folder itself.
     rooms["memory"] = ". alloc host cuda"
-    rooms["transport"] = "record copy io transfer collective store"
+    rooms["transport"] = "record copy io transfer collective store s3"
     rooms["blockmgr"] = "disk eviction index reuse transfer core disk_tier cache engine_memory snapshot collectives . remote_tier"
     # The server is a client of the collector of its traces.
     allowed["server"] = allowed["server"] "client "
@@ -44,6 +44,7 @@ readonly program='
     home["boost/beast"] = " server client replay transport/store "
     home["boost/asio"] = " server client replay transport/store "
     home["hiredis/"] = " transport/store "
+    home["curl/"] = home["expat"] = " transport/s3 "
     home["zmq"] = " "  # only the tests, as a client
     home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay ctl "
     # What is behind a header that others include.

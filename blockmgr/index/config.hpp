@@ -126,8 +126,12 @@ struct PinShares {
 // A tenth of a tier always serves everybody: with less, blocks would leave before their next use.
 inline constexpr double kMaxPinShare = 0.9;
 
+inline constexpr std::size_t kNumRemoteStores = 2;
+
 // A cache's blocks in a store that many servers share.
 struct RemoteTierConfig {
+  // Which of the server's stores has the blocks.
+  enum class Store : std::uint8_t { redis, s3 } store = Store::redis;
   enum class Placement : std::uint8_t {
     values,   // the blocks themselves
     holders,  // which servers have them; blocks are read from those
@@ -247,7 +251,8 @@ struct DiskOptions {
 struct BlockManagerOptions {
   std::filesystem::path data_dir;
   DiskOptions disk;
-  bool has_remote_store = false;  // required for shared tiers
+  // Which stores there are for shared tiers, by RemoteTierConfig::Store.
+  std::array<bool, kNumRemoteStores> has_remote_store{};
   bool is_advertised = false;     // other servers can learn this one's URL
   // Folders from which caches may import files; a file must lie directly in one. Empty: no imports
   // by path.

@@ -55,9 +55,16 @@ Result<> check_holders(const RemoteTierConfig& shared, const BlockManagerOptions
 }
 
 Result<> check_remote_tier(const RemoteTierConfig& shared, const BlockManagerOptions& options) {
-  if (!options.has_remote_store) {
+  if (!options.has_remote_store[static_cast<std::size_t>(shared.store)]) {
     return Error{ErrorCode::impossible,
-                 "shared is given, but this server has no shared store: set shared.url (--shared)"};
+                 shared.store == RemoteTierConfig::Store::s3
+                     ? "shared.store is s3, but this server has no bucket: set shared.s3.bucket"
+                     : "shared is given, but this server has no shared store: set shared.url "
+                       "(--shared)"};
+  }
+  if (shared.store == RemoteTierConfig::Store::s3 &&
+      shared.placement == RemoteTierConfig::Placement::holders) {
+    return Error{ErrorCode::impossible, "shared.placement is holders, which s3 does not have"};
   }
   if (shared.placement == RemoteTierConfig::Placement::holders)
     CAIRN_TRY(check_holders(shared, options));

@@ -26,7 +26,7 @@ void EvictionUploads::store_next() {
     std::optional<Waiting> next;
     {
       MutexLock lock(mutex_);
-      if (waiting_.empty() || storing_ == kMaxStoring) return;
+      if (waiting_.empty() || storing_ == context_->max_storing) return;
       next.emplace(std::move(waiting_.front()));
       waiting_.pop_front();
       ++storing_;

@@ -1,5 +1,6 @@
 #include "blockmgr/remote_tier/remote_context.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/hex.hpp"
@@ -27,6 +28,18 @@ std::vector<std::string> prefixes_of(const CacheConfig& config,
   return prefixes;
 }
 
+// Blocks that wait for the store must not take a tier from the engines: an eighth of the one that
+// they are read from, or copied to.
+constexpr std::uint32_t kShareOfTier = 8;
+// A Redis is kept busy by this many. Fewer would make a fetch wait for each round trip.
+constexpr std::uint32_t kMinStoring = 4;
+constexpr std::uint32_t kMinStep = 16;
+
+std::uint32_t share_of(const Cache& cache) {
+  const Tier tier = cache.layout(Tier::pinned) != nullptr ? Tier::pinned : cache.highest_tier();
+  return cache.config().tiers[index_of(tier)]->num_blocks / kShareOfTier;
+}
+
 }  // namespace
 
 const std::string& shared_namespace(const CacheConfig& config) {
@@ -45,6 +58,11 @@ RemoteContext::RemoteContext(std::shared_ptr<Cache> of, const Beyond& beyond,
       fingerprints(fingerprints_of(cache->config())),
       name_prefixes(prefixes_of(cache->config(), fingerprints)),
       ttl_ms(cache->config().shared->ttl_ms),
+      max_storing(std::clamp(share_of(*cache), kMinStoring,
+                             std::max(kMinStoring, store.habits().max_writes))),
+      step_bytes(store.habits().step_bytes),
+      step_blocks(std::min<std::uint64_t>(store.habits().step_values,
+                                          std::max(kMinStep, share_of(*cache)))),
       events(remote_events) {}
 
 std::string RemoteContext::name_of(KeyView key) const {

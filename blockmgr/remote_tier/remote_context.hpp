@@ -19,9 +19,6 @@
 
 namespace cairn {
 
-// Blocks stored at the same time. They are pinned, and a connection takes one at a time.
-inline constexpr std::uint32_t kMaxStoring = 4;
-
 // Counts since the cache was created.
 struct alignas(kCacheLineBytes) RemoteCounters {
   std::atomic<std::uint64_t> fetched_blocks{0};
@@ -63,6 +60,11 @@ struct RemoteContext {
   const std::vector<std::uint64_t> fingerprints;
   const std::vector<std::string> name_prefixes;
   const std::uint64_t ttl_ms;  // 0: none
+  // Blocks stored at the same time. They are pinned.
+  const std::uint32_t max_storing;
+  // Blocks that a fetch allocates, fills and commits together.
+  const std::uint64_t step_bytes;
+  const std::uint64_t step_blocks;
   const RemoteEvents events;   // about values in the store
   RemoteCounters counters = {};
 

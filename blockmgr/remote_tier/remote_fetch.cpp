@@ -16,11 +16,9 @@
 namespace cairn {
 namespace {
 
-// Slots that are allocated, filled and committed together, and the number of such steps in
-// progress. While one step is checked and committed, the others keep a node's connections busy. The
-// total is small enough that a cache usually has it free.
-constexpr std::uint64_t kStepBytes = 4ull << 20;
-constexpr std::uint64_t kMaxStep = 16;
+// Steps in progress: slots that are allocated, filled and committed together. While one step is
+// checked and committed, the others keep a node's connections busy. Their total is small enough
+// that a cache usually has it free.
 constexpr std::size_t kMaxSteps = 4;
 
 Error wrong(const BlockKey& key, WrongValue why) {
@@ -276,8 +274,9 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
     }
     const std::size_t left = fetch_->keys.size() - begun_;
     if (!error_ && left > 0 && steps_.size() < kMaxSteps) {
-      const std::uint64_t most =
-          std::clamp<std::uint64_t>(kStepBytes / cache().block_bytes(), 1, kMaxStep);
+      const RemoteContext& context = *fetch_->context;
+      const std::uint64_t most = std::clamp<std::uint64_t>(
+          context.step_bytes / cache().block_bytes(), 1, context.step_blocks);
       const Step::Part part{.first = begun_, .count = std::min<std::size_t>(most, left)};
       begun_ += part.count;
       const auto step = std::make_shared<Step>(fetch_, part);

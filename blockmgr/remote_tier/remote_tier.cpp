@@ -486,7 +486,7 @@ void RemoteTier::store_next() {
   Waiting next;
   {
     MutexLock lock(mutex_);
-    if (ended_ || waiting_.empty() || storing_ == kMaxStoring) return;
+    if (ended_ || waiting_.empty() || storing_ == context_->max_storing) return;
     next = std::move(waiting_.front());
     waiting_.pop_front();
     ++storing_;

@@ -15,7 +15,7 @@ RemoteTiers::RemoteTiers(BlockManager& manager, Beyond beyond, const Clock& cloc
       clock_(clock),
       executor_(executor),
       options_(options),
-      store_(std::move(beyond.store)),
+      stores_(std::move(beyond.stores)),
       peers_(std::move(beyond.peers)),
       next_event_(manager.events().next_id()),
       events_(kEventsAtOnce) {}
@@ -49,7 +49,7 @@ std::shared_ptr<RemoteTier> RemoteTiers::of(const std::shared_ptr<Cache>& cache)
   }
   if (!tier) {
     tier = std::make_shared<RemoteTier>(cache,
-                                        RemoteTier::Services{.beyond = {.store = *store_,
+                                        RemoteTier::Services{.beyond = {.store = *stores_[static_cast<std::size_t>(cache->config().shared->store)],
                                                                         .peers = peers_.get(),
                                                                         .own_address = own_address_,
                                                                         .under_way = under_way_,
@@ -94,7 +94,7 @@ void RemoteTiers::watch_url() {
     if (own_address_.instance.empty()) return;
     if (!url_watch_) {
       url_watch_ = std::make_shared<RemoteUrlWatch>(
-          RemoteUrlWatch::Services{.store = *store_, .under_way = under_way_, .clock = clock_},
+          RemoteUrlWatch::Services{.store = *stores_[static_cast<std::size_t>(RemoteTierConfig::Store::redis)], .under_way = under_way_, .clock = clock_},
           RemoteUrlWatch::Self{.url = own_address_.url, .instance = own_address_.instance});
     }
     watch = url_watch_;
@@ -145,6 +145,15 @@ void RemoteTiers::forget_dropped() {
     at->second->end();
     at = tiers_.erase(at);
   }
+}
+
+RemoteStoreStats RemoteTiers::store_stats() const {
+  RemoteStoreStats all;
+  all.is_ready = true;
+  for (const auto& store : stores_) {
+    if (store != nullptr) all.add(store->stats());
+  }
+  return all;
 }
 
 // Creates missing tiers, so each cache is listed from its start.

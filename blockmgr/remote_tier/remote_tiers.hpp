@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,13 +15,18 @@
 
 namespace cairn {
 
-// The shared tiers of a manager's caches, over one store and the servers that it names.
+// By RemoteTierConfig::Store; null: the server has none of that kind.
+using RemoteStores = std::array<std::unique_ptr<RemoteStore>, kNumRemoteStores>;
+
+// The shared tiers of a manager's caches, over the server's stores and the servers that they name.
 // Thread-safe. The destructor ends it.
 class RemoteTiers {
  public:
   struct Beyond {
-    std::unique_ptr<RemoteStore> store;
+    RemoteStores stores = {};
     std::unique_ptr<BlockPeers> peers = {};  // null: fetch no blocks from other servers
+
+    bool is_empty() const { return stores == RemoteStores{}; }
   };
   // Borrows the manager, the clock and the executor; they must outlive it.
   RemoteTiers(BlockManager& manager, Beyond beyond, const Clock& clock, Executor& executor,
@@ -41,7 +47,8 @@ class RemoteTiers {
   void poll();
 
   std::vector<RemoteTierStats> stats();
-  RemoteStoreStats store_stats() const { return store_->stats(); }
+  // Of all stores together.
+  RemoteStoreStats store_stats() const;
   BlockPeers::Stats peer_stats() const {
     return peers_ == nullptr ? BlockPeers::Stats{} : peers_->stats();
   }
@@ -60,7 +67,7 @@ class RemoteTiers {
   const Clock& clock_;
   Executor& executor_;
   const RemoteTierOptions options_;
-  const std::unique_ptr<RemoteStore> store_;
+  const RemoteStores stores_;
   const std::unique_ptr<BlockPeers> peers_;
   WaitGroup under_way_;
   std::uint64_t next_event_;  // only poll() uses it

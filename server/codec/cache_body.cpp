@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commit", "never"};
 constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"};
 constexpr std::array<std::string_view, 1> kMemoryKindWords = {"unified"};
-constexpr std::array<std::string_view, 1> kStoreWords = {"redis"};
+constexpr std::array<std::string_view, kNumRemoteStores> kStoreWords = {"redis", "s3"};
 constexpr std::array<std::string_view, 2> kPlacementWords = {"values", "holders"};
 constexpr std::array<std::string_view, 3> kRemoteWriteWords = {"on_commit", "on_evict",
                                                                "second_use"};
@@ -228,7 +228,8 @@ std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
   if (object == nullptr) return std::nullopt;
   Fields members(*object, fields.path_of("shared"), fields.errors());
   RemoteTierConfig shared;
-  members.optional_word("store", kStoreWords);
+  shared.store = static_cast<RemoteTierConfig::Store>(
+      members.optional_word("store", kStoreWords).value_or(0));
   shared.placement = static_cast<RemoteTierConfig::Placement>(
       members.optional_word("placement", kPlacementWords).value_or(0));
   shared.write = static_cast<RemoteTierConfig::Write>(
@@ -241,7 +242,7 @@ std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
 
 ordered_json shared_body(const CacheConfig& config) {
   const RemoteTierConfig& shared = *config.shared;
-  return {{"store", kStoreWords[0]},
+  return {{"store", kStoreWords[static_cast<std::size_t>(shared.store)]},
           {"placement", kPlacementWords[static_cast<std::size_t>(shared.placement)]},
           {"write", kRemoteWriteWords[static_cast<std::size_t>(shared.write)]},
           {"namespace", shared.name_space.empty() ? config.name : shared.name_space},

@@ -214,6 +214,19 @@ std::optional<double> Fields::optional_share(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<double> Fields::optional_amount(std::string_view name) {
+  note(name, "a number of at least 0");
+  const json* value = find(name);
+  if (typed(value, name, value != nullptr && value->is_number(), "a number") == nullptr) {
+    return std::nullopt;
+  }
+  const auto amount = value->get<double>();
+  if (amount >= 0.0) return amount;
+  errors_.add(ErrorCode::out_of_range,
+              path_of(name) + " is " + value->dump() + "; it takes a number of at least 0");
+  return std::nullopt;
+}
+
 std::string Fields::string(std::string_view name) {
   const json* value = require(name);
   value = typed(value, name, value != nullptr && value->is_string(), "a string");

@@ -75,7 +75,8 @@ class Fields {
   std::uint64_t number(std::string_view name, NumberBounds bounds);
   std::optional<std::uint64_t> optional_number(std::string_view name, NumberBounds bounds);
   std::optional<std::int64_t> optional_signed(std::string_view name, SignedBounds bounds);
-  std::optional<double> optional_share(std::string_view name);  // 0 to 1
+  std::optional<double> optional_share(std::string_view name);   // 0 to 1
+  std::optional<double> optional_amount(std::string_view name);  // 0 or more
   std::string string(std::string_view name);
   std::optional<std::string> optional_string(std::string_view name);
   std::optional<bool> optional_bool(std::string_view name);

@@ -315,6 +315,42 @@ void read_peers(Fields& fields, PeerSettings& out) {
   read(fields, "max_queued", {1, 65'536}, out.max_queued);
 }
 
+// 1 EiB: more than any bucket has, and no sum of it overflows.
+constexpr std::uint64_t kMaxS3Bytes = 1ull << 60;
+
+void read_s3(Fields& fields, Settings& out) {
+  S3Settings s3;
+  s3.bucket = fields.string("bucket");
+  s3.prefix = fields.optional_string("prefix").value_or(s3.prefix);
+  s3.endpoint = fields.optional_string("endpoint").value_or("");
+  s3.region = fields.optional_string("region").value_or(s3.region);
+  s3.path_style = fields.optional_bool("path_style").value_or(!s3.endpoint.empty());
+  s3.credentials_file = fields.optional_string("credentials_file").value_or("");
+  s3.profile = fields.optional_string("profile").value_or("");
+  s3.ca = fields.optional_string("ca").value_or("");
+  s3.proxy = fields.optional_string("proxy").value_or("");
+  read(fields, "connections", {1, 64}, s3.connections);
+  read(fields, "timeout_ms", {100, 60'000}, s3.timeout_ms);
+  read(fields, "max_queued", {1, 65'536}, s3.max_queued);
+  read(fields, "object_bytes", {1u << 16, 1u << 30}, s3.object_bytes);
+  read(fields, "linger_ms", {0, 60'000}, s3.linger_ms);
+  read(fields, "poll_ms", {100, 86'400'000}, s3.poll_ms);
+  read(fields, "capacity_bytes", {0, kMaxS3Bytes}, s3.bounds.capacity_bytes);
+  read(fields, "requests_per_s", {0, 1'000'000}, s3.bounds.requests_per_s);
+  read(fields, "requests_per_day", {0, 1'000'000'000'000}, s3.bounds.requests_per_day);
+  read(fields, "bytes_per_s", {0, kMaxS3Bytes}, s3.bounds.bytes_per_s);
+  section(fields, "prices", [&s3](Fields& prices) {
+    s3.prices.million_puts = prices.optional_amount("million_puts").value_or(0);
+    s3.prices.million_gets = prices.optional_amount("million_gets").value_or(0);
+    s3.prices.gib_received = prices.optional_amount("gib_received").value_or(0);
+    s3.prices.gib_month = prices.optional_amount("gib_month").value_or(0);
+  });
+  if (auto checked = check(s3); !checked) {
+    fields.errors().add(checked.error().code, fields.path_of("") + checked.error().detail);
+  }
+  out.s3 = std::move(s3);
+}
+
 void read_remote_tier(Fields& fields, Settings& out) {
   const auto url = fields.optional_string("url");
   RedisSettings store;
@@ -342,6 +378,7 @@ void read_remote_tier(Fields& fields, Settings& out) {
   read(fields, "touch_interval_ms", {100, 86'400'000}, touch_ms);
   out.remote_tier.touch_interval = std::chrono::milliseconds(touch_ms);
   section(fields, "peer", [&out](Fields& peer) { read_peers(peer, out.peers); });
+  section(fields, "s3", [&out](Fields& s3) { read_s3(s3, out); });
   if (const auto advertise = fields.optional_string("advertise")) {
     if (auto read = read_peer_url(*advertise); !read) {
       fields.errors().add(read.error().code,
@@ -541,12 +578,13 @@ Settings read_document(const json& document, DecodeErrors& errors) {
     });
   });
   settings.caches = read_caches(fields);
-  settings.blocks.has_remote_store = settings.shared.has_value();
+  settings.blocks.has_remote_store = {settings.shared.has_value(), settings.s3.has_value()};
   settings.blocks.is_advertised =
       !settings.advertise.empty() || !is_any_address(settings.listen.host);
   // The default cache gets a shared tier, for a quick start.
-  if (settings.shared && settings.caches == std::vector{default_cache()}) {
-    settings.caches.front().shared.emplace();
+  if ((settings.shared || settings.s3) && settings.caches == std::vector{default_cache()}) {
+    settings.caches.front().shared.emplace().store =
+        settings.shared ? RemoteTierConfig::Store::redis : RemoteTierConfig::Store::s3;
   }
   settings.restore = read_restore(fields);
   settings.blocks.data_dir = settings.data_dir;

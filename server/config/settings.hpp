@@ -23,6 +23,7 @@
 #include "server/http/server_tls.hpp"
 #include "server/tracing/tracer.hpp"
 #include "transport/io/uring_disk_io.hpp"
+#include "transport/s3/s3_settings.hpp"
 #include "transport/store/http_peers.hpp"
 #include "transport/store/redis_settings.hpp"
 #include "transport/transfer/transfer_scheduler.hpp"
@@ -77,7 +78,8 @@ struct Settings {
   BlockManagerOptions blocks = default_block_options();
   PressureConfig pool_pressure;  // of each memory pool
   GroupOptions groups;
-  std::optional<RedisSettings> shared;  // nullopt: no cache has a shared tier
+  std::optional<RedisSettings> shared;  // nullopt: no cache has a shared tier in a Redis
+  std::optional<S3Settings> s3;         // nullopt: none has one in a bucket
   // The URL at which other servers reach this one; empty: the listen address.
   std::string advertise;
   PeerSettings peers;  // how to reach other servers

@@ -17,7 +17,7 @@ namespace cairn::testing {
 
 inline BlockManagerOptions with_store() {
   BlockManagerOptions options;
-  options.has_remote_store = true;
+  options.has_remote_store = {true, true};
   options.is_advertised = true;
   return options;
 }
@@ -66,12 +66,19 @@ struct Host {
     return served.peers == nullptr ? nullptr : std::make_unique<LentPeers>(*served.peers);
   }
 
+  static RemoteTiers::Beyond beyond(std::unique_ptr<RemoteStore> store,
+                                    std::unique_ptr<BlockPeers> peers) {
+    RemoteTiers::Beyond made{.peers = std::move(peers)};
+    made.stores[static_cast<std::size_t>(RemoteTierConfig::Store::redis)] = std::move(store);
+    return made;
+  }
+
   explicit Host(MemoryStore& store, const RemoteTierConfig& shared = {},
                 TierSizes sizes = {.pinned = 16}, const ServedTo& served = {},
                 const std::optional<PressureConfig>& pressure = {})
       : served_to(served),
         rig({.options = with_store()}),
-        tiers(*rig.manager, {.store = std::make_unique<Lent>(store), .peers = peers_of(served)},
+        tiers(*rig.manager, beyond(std::make_unique<Lent>(store), peers_of(served)),
               rig.clock, rig.scheduler->executor(), {}) {
     CacheConfig config = small_cache(sizes);
     config.shared = shared;

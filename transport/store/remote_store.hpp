@@ -45,6 +45,33 @@ struct RemoteStoreStats {
   // Time from sending to the reply. Requests that were refused here or wait for another node do not
   // count.
   std::vector<NodeDurations::OfNode> by_node = {};
+
+  // Only of a store in a bucket.
+  struct Bucket {
+    // Requests sent, by kind, and those that a bound held back.
+    std::uint64_t gets = 0;
+    std::uint64_t puts = 0;
+    std::uint64_t lists = 0;
+    std::uint64_t deletes = 0;
+    std::uint64_t over_bounds = 0;
+    std::uint64_t received_bytes = 0;
+    std::uint64_t sent_bytes = 0;
+    // What lies in it, as far as this server knows.
+    std::uint64_t objects = 0;
+    std::uint64_t values = 0;
+    std::uint64_t live_bytes = 0;
+    std::uint64_t dead_bytes = 0;  // directories, and values that no look-up finds
+    std::uint64_t removed_objects = 0;
+    std::uint64_t rewritten_objects = 0;
+    // What this server's requests have cost by the configured prices, and what the objects of all
+    // servers cost each month.
+    double requests_cost = 0;
+    double cost_per_month = 0;
+  };
+  std::optional<Bucket> bucket = {};
+
+  // Sums with those of another store; ready if both are.
+  void add(RemoteStoreStats other);
 };
 
 // Values by name in a store that many servers share. Readers must check each value: the store is
@@ -56,6 +83,16 @@ struct RemoteStoreStats {
 class RemoteStore {
  public:
   virtual ~RemoteStore() = default;
+
+  // What suits this store. Constant.
+  struct Habits {
+    // Values that are written at the same time; those of one cache are pinned meanwhile.
+    std::uint32_t max_writes = 4;
+    // Values that are read together: bytes, and number. Several such steps are in progress.
+    std::uint64_t step_bytes = 4ull << 20;
+    std::uint64_t step_values = 16;
+  };
+  virtual Habits habits() const { return {}; }
 
   // Finds out which names have a value, and returns what is known after `within`.
   struct Probe {
