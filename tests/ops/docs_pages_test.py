@@ -26,7 +26,7 @@ ALERTS = ROOT / "docker" / "prometheus" / "alerts.yaml"
 RUNBOOKS = "docs/operation.md"
 # Programs that readers have but this machine may lack.
 OUTSIDE = {"docker", "kubectl", "systemctl", "journalctl", "nvidia-smi", "clang-format", "apt-get", "cmake", "ctest",
-           "openssl", "install", "pip", "vllm", "lmcache", "helm"}
+           "openssl", "install", "pip", "vllm", "lmcache", "helm", "llama-server", "ollama"}
 SHELL = {"for", "do", "done", "if", "then", "else", "fi", "while", "export", "source", "cd", "set", "echo", "printf",
          "wait", "kill", "."}
 failures = []

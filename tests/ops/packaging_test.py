@@ -6,6 +6,7 @@ usage: packaging_test.py CAIRN_SERVER
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -30,7 +31,8 @@ def variables_of_flags():
 def variables_exist():
     known = variables_of_flags()
     for name in ["packaging/cairn-server.service", "docker/Dockerfile", "docker/Dockerfile.cuda",
-                 "docker/compose.yaml", "docker/compose.gpu.yaml", "docker/compose.cluster.yaml"]:
+                 "docker/compose.yaml", "docker/compose.gpu.yaml", "docker/compose.cluster.yaml",
+                 "docker/compose.llama.yaml"]:
         text = (ROOT / name).read_text()
         used = set(re.findall(r"\b(CAIRN_[A-Z_]+)(?:=|: )", text))
         check(used, f"{name} sets no variable")
@@ -161,8 +163,11 @@ def compose_files_are_valid():
         return
     base, gpu = ROOT / "docker" / "compose.yaml", ROOT / "docker" / "compose.gpu.yaml"
     cluster = ROOT / "docker" / "compose.cluster.yaml"
-    for files in [["-f", base], ["-f", base, "-f", gpu], ["-f", cluster]]:
-        done = subprocess.run([compose, *map(str, files), "config", "-q"], capture_output=True, text=True)
+    llama = ROOT / "docker" / "compose.llama.yaml"
+    variables = {**os.environ, "MODEL": "/model.gguf"}
+    for files in [["-f", base], ["-f", base, "-f", gpu], ["-f", cluster], ["-f", llama]]:
+        command = [compose, *map(str, files), "config", "-q"]
+        done = subprocess.run(command, capture_output=True, text=True, env=variables)
         check(done.returncode == 0, f"{files}: {done.stderr}")
 
 

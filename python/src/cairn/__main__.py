@@ -18,6 +18,7 @@ from cairn.client import Client
 from cairn.errors import CairnError, NoAnswer
 from cairn.model import Match
 
+LLAMA = "llama"  # the command of `cairn.llamacpp`
 REFUSED, NO_SERVER = 1, 3  # exit codes; argparse exits with 2 for wrong arguments
 
 
@@ -66,6 +67,9 @@ def arguments() -> argparse.ArgumentParser:
     for word, program in programs.PROGRAMS.items():
         started = commands.add_parser(word, help=f"start {program}, which takes all that follows", add_help=False)
         started.add_argument("arguments", nargs=argparse.REMAINDER)
+    about = "start a proxy that keeps llama-server's prompts in Cairn"
+    started = commands.add_parser(LLAMA, help=about, add_help=False)
+    started.add_argument("arguments", nargs=argparse.REMAINDER)
     commands.add_parser("status", help="show the server and its caches")
     events = commands.add_parser("events", help="print events of blocks, one JSON object a line, until it is ended")
     events.add_argument("--cache", metavar="NAME", help="only of this cache")
@@ -79,10 +83,14 @@ def arguments() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
+    if given and given[0] == LLAMA:
+        return llama(given[1:])
     if given and given[0] in programs.PROGRAMS:  # argparse would take flags of the program for its own
         return programs.become(programs.PROGRAMS[given[0]], given[1:])
     try:
         args = arguments().parse_args(given)
+        if args.command == LLAMA:
+            return llama(args.arguments)
         if args.command in programs.PROGRAMS:  # after flags of ours, which are not the program's
             return programs.become(programs.PROGRAMS[args.command], args.arguments)
         token = token_from(args.token, "--token") or token_from(os.environ.get("CAIRN_TOKEN"), "CAIRN_TOKEN")
@@ -104,6 +112,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cairn: {error}", file=sys.stderr)
         return NO_SERVER if isinstance(error, NoAnswer) else REFUSED
     return 0
+
+
+def llama(arguments: Sequence[str]) -> int:
+    from cairn.llamacpp import program  # other commands do not need it
+
+    return program.main(arguments)
 
 
 def status(client: Client) -> None:

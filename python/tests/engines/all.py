@@ -13,7 +13,16 @@ import os
 import sys
 import unittest
 
-ALL = ["classes_test", "vllm_test", "actions_test", "tracing_test", "hybrid_test", "hybrid_tier_test", "sglang_test"]
+ALL = [
+    "classes_test",
+    "vllm_test",
+    "actions_test",
+    "tracing_test",
+    "hybrid_test",
+    "hybrid_tier_test",
+    "sglang_test",
+    "llama_test",
+]
 # The classes of each engine; and a whole vLLM: correct tokens with preemptions, and blocks from memory and a disk
 # that outlived the engine that computed them, also of a model with windows.
 VLLM = "vllm_test.VllmOnTheCpu"
