@@ -320,7 +320,7 @@ constexpr std::uint64_t kMaxS3Bytes = 1ull << 60;
 
 void read_s3(Fields& fields, Settings& out) {
   S3Settings s3;
-  s3.bucket = fields.string("bucket");
+  s3.bucket = fields.optional_string("bucket").value_or("");
   s3.prefix = fields.optional_string("prefix").value_or(s3.prefix);
   s3.endpoint = fields.optional_string("endpoint").value_or("");
   s3.region = fields.optional_string("region").value_or(s3.region);
@@ -345,7 +345,9 @@ void read_s3(Fields& fields, Settings& out) {
     s3.prices.gib_received = prices.optional_amount("gib_received").value_or(0);
     s3.prices.gib_month = prices.optional_amount("gib_month").value_or(0);
   });
-  if (auto checked = check(s3); !checked) {
+  if (s3.bucket.empty()) {
+    fields.errors().add(ErrorCode::missing_field, fields.path_of("bucket") + " is missing");
+  } else if (auto checked = check(s3); !checked) {
     fields.errors().add(checked.error().code, fields.path_of("") + checked.error().detail);
   }
   out.s3 = std::move(s3);
