@@ -7,6 +7,7 @@ usage: docs/render.py [PRESET]        (release; its cairn-server and cairnctl mu
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -175,8 +176,13 @@ def metrics(programs):
 
     with Folder() as folder:
         redis = Redis(folder)
-        (folder / "config.json").write_text(f'{{"caches": [], "shared": {{"url": "redis://{redis.address}"}}}}')
-        server = Server(programs / "cairn-server", folder, "--config", folder / "config.json", "--runtime", "host")
+        # A bucket that cannot be reached has all series, too.
+        bucket = {"bucket": "blocks", "endpoint": "http://127.0.0.1:9"}
+        config = {"caches": [], "shared": {"url": f"redis://{redis.address}", "s3": bucket}}
+        (folder / "config.json").write_text(json.dumps(config))
+        keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+        server = Server(programs / "cairn-server", folder, "--config", folder / "config.json", "--runtime", "host",
+                        env={**os.environ, **keys})
         make_cache(server, "a", pinned=4, disk=4, shared={})
         store(server, "a", 1, "pinned")
         move(server, "a", [1], "disk")

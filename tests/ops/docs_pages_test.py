@@ -27,6 +27,9 @@ RUNBOOKS = "docs/operation.md"
 # Programs that readers have but this machine may lack.
 OUTSIDE = {"docker", "kubectl", "systemctl", "journalctl", "nvidia-smi", "clang-format", "apt-get", "cmake", "ctest",
            "openssl", "install", "pip", "vllm", "lmcache", "helm", "llama-server", "ollama"}
+# llama-server's.
+FLAGS_OF_OTHERS = """ --slot-save-path --no-kv-unified --kv-unified --cache-type-k --cache-reuse --context-shift
+--ctx-checkpoints --checkpoint-min-step"""
 SHELL = {"for", "do", "done", "if", "then", "else", "fi", "while", "export", "source", "cd", "set", "echo", "printf",
          "wait", "kill", "."}
 failures = []
@@ -154,12 +157,16 @@ class Names:
         for name in ("soak", "share", "crash"):
             script = next(ROOT.glob(f"tests/*/{name}.py"))
             self.flags[name] = script.read_text()
-        self.all_flags = self.run_help + "".join(self.flags.values())
+        self.all_flags = self.run_help + "".join(self.flags.values()) + self.help_of_cairn("llama") + FLAGS_OF_OTHERS
 
     @functools.cached_property
     def cairn_help(self):
+        return self.help_of_cairn()
+
+    @staticmethod
+    def help_of_cairn(*words):
         environment = os.environ | {"PYTHONPATH": str(ROOT / "python/src")}
-        command = [sys.executable, "-B", "-m", "cairn", "--help"]
+        command = [sys.executable, "-B", "-m", "cairn", *words, "--help"]
         return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
 
     @staticmethod
