@@ -28,9 +28,9 @@
 #include "server/routes/warnings.hpp"
 #include "server/ticker.hpp"
 #include "server/tracing/tracer.hpp"
-#include "transport/store/http_peers.hpp"
-#include "transport/s3/s3_credentials.hpp"
+#include "transport/s3/s3_bucket.hpp"
 #include "transport/s3/s3_store.hpp"
+#include "transport/store/http_peers.hpp"
 #include "transport/store/redis_store.hpp"
 #include "transport/store/wire.hpp"
 
@@ -382,9 +382,7 @@ Result<> check_startable(const Settings& settings, const Clock& clock) {
   }
   if (settings.shared || settings.s3) CAIRN_TRY(make_wire_tls(settings.peers.tls));
   if (settings.s3) {
-    if (auto keys = load_keys({settings.s3->credentials_file, settings.s3->profile}); !keys) {
-      return std::move(keys).error();
-    }
+    CAIRN_TRY(check_keys(*settings.s3));
   }
   for (const CacheConfig& cache : settings.caches) {
     if (auto fits = check_config(cache, settings.blocks); !fits) {

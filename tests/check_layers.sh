@@ -46,7 +46,8 @@ readonly program='
     home["hiredis/"] = " transport/store "
     home["curl/"] = home["expat"] = " transport/s3 "
     home["zmq"] = " "  # only the tests, as a client
-    home["nlohmann/"] = home["simdjson"] = home["openssl/"] = " server client replay ctl "
+    home["simdjson"] = home["openssl/"] = " server client replay ctl "
+    home["nlohmann/"] = " server client replay ctl transport/s3 "
     # What is behind a header that others include.
     inside["blockmgr/core/cache_core.hpp"] = "blockmgr"
     home["gtest/"] = home["gmock/"] = home["benchmark/"] = " "

@@ -279,6 +279,8 @@ constexpr Setting kSettings[] = {
      "file in the form of ~/.aws/credentials (default the environment's AWS_ACCESS_KEY_ID, then "
      "that file)"},
     {"shared.s3.profile", "profile of that file (default AWS_PROFILE, or default)"},
+    {"shared.s3.instance_role",
+     "use the keys of the machine's role if there are no others (default false)"},
     {"shared.s3.ca",
      "PEM file of the authorities to trust for the S3's certificate (default the system's)"},
     {"shared.s3.proxy", "URL of a proxy (default the environment's https_proxy)"},
@@ -291,11 +293,12 @@ constexpr Setting kSettings[] = {
     {"shared.s3.poll_ms",
      "time between two looks for objects that other servers have added (default 30000)"},
     {"shared.s3.capacity_bytes",
-     "size of all objects; above it, those that no server used for longest are removed (default 0: "
-     "no bound)"},
-    {"shared.s3.requests_per_s", "requests of this server a second (default 0: no bound)"},
-    {"shared.s3.requests_per_day", "requests of this server a day (default 0: no bound)"},
-    {"shared.s3.bytes_per_s", "bytes of this server a second, in and out (default 0: no bound)"},
+     "size of all objects; above it, those that no server used for longest are removed; 0: no "
+     "bound "
+     "(default 0)"},
+    {"shared.s3.requests_per_s", "requests of this server a second; 0: no bound (default 0)"},
+    {"shared.s3.requests_per_day", "requests of this server a day; 0: no bound (default 0)"},
+    {"shared.s3.bytes_per_s", "bytes of this server a second, in and out; 0: no bound (default 0)"},
     {"shared.s3.prices.million_puts",
      "price of a million PUT and LIST requests, for the estimate in metrics (default 0)"},
     {"shared.s3.prices.million_gets", "price of a million GET requests (default 0)"},

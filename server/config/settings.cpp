@@ -327,6 +327,7 @@ void read_s3(Fields& fields, Settings& out) {
   s3.path_style = fields.optional_bool("path_style").value_or(!s3.endpoint.empty());
   s3.credentials_file = fields.optional_string("credentials_file").value_or("");
   s3.profile = fields.optional_string("profile").value_or("");
+  s3.instance_role = fields.optional_bool("instance_role").value_or(false);
   s3.ca = fields.optional_string("ca").value_or("");
   s3.proxy = fields.optional_string("proxy").value_or("");
   read(fields, "connections", {1, 64}, s3.connections);

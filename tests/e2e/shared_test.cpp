@@ -512,7 +512,7 @@ TEST(SharedTest, RefusesWrongFieldsByName) {
     EXPECT_EQ(answer.status, 400) << shared;
     EXPECT_THAT(answer.document().at("detail").get<std::string>(), ::testing::HasSubstr(name));
   };
-  refused({{"store", "s3"}}, "shared.store");
+  refused({{"store", "memcached"}}, "shared.store");
   refused({{"placement", "everywhere"}}, "shared.placement");
   refused({{"write", "never"}}, "shared.write");
   refused({{"namespace", "a{b}"}}, "shared.namespace");

@@ -78,6 +78,7 @@ struct BucketServer::State {
     const std::string query = question == std::string::npos ? "" : target.substr(question + 1);
     Request noted{.verb = std::string(request.method_string()),
                   .key = path.substr(std::min(path.size(), kBucket.size())),
+                  .query = query,
                   .range = std::string(request[http::field::range]),
                   .key_id = key_id_of(std::string(request[http::field::authorization])),
                   .token = std::string(request["x-amz-security-token"])};
@@ -90,7 +91,7 @@ struct BucketServer::State {
     }
     if (fault && fault->status != 0) {
       response.result(static_cast<unsigned>(fault->status));
-      response.body() = error_xml(fault->code);
+      response.body() = fault->body.empty() ? error_xml(fault->code) : fault->body;
     } else if (noted.key_id.empty()) {
       response.result(http::status::forbidden);
       response.body() = error_xml("AccessDenied");
@@ -182,6 +183,15 @@ void BucketServer::set_keys() {
   ::unsetenv("AWS_SESSION_TOKEN");
 }
 
+void BucketServer::remove_keys() {
+  ::unsetenv("AWS_ACCESS_KEY_ID");
+  ::unsetenv("AWS_SECRET_ACCESS_KEY");
+}
+
+std::string BucketServer::url() const {
+  return "http://127.0.0.1:" + std::to_string(state_->port) + "/tests";
+}
+
 S3Settings BucketServer::settings(const std::string& writer) const {
   return {.endpoint = "http://127.0.0.1:" + std::to_string(state_->port),
           .bucket = "tests",
@@ -234,6 +244,18 @@ void BucketServer::set_faults(Faults faults) {
 std::map<std::string, std::string> BucketServer::objects() const {
   const std::lock_guard lock(state_->mutex);
   return state_->objects;
+}
+
+std::map<std::string, std::string> BucketServer::packed() const {
+  auto packed = objects();
+  std::erase_if(packed,
+                [](const auto& one) { return one.first.find("/uses/") != std::string::npos; });
+  return packed;
+}
+
+std::size_t BucketServer::uploads() const {
+  const auto all = requests();
+  return static_cast<std::size_t>(std::ranges::count_if(all, &Request::puts_values));
 }
 
 void BucketServer::put(const std::string& key, std::string bytes) {

@@ -41,7 +41,7 @@ TEST(S3Store, ValuesThatComeTogetherAreOneObject) {
   const BucketServer bucket;
   S3Client store(bucket.settings());
   store.write_all(names_of("a", 50), 1'000);
-  const auto objects = bucket.objects();
+  const auto objects = bucket.packed();
   ASSERT_EQ(objects.size(), 1u);
   const auto& [key, object] = *objects.begin();
   EXPECT_TRUE(key.starts_with("cairn/v1/")) << key;
@@ -55,7 +55,7 @@ TEST(S3Store, AnObjectThatIsFullLeavesAtOnce) {
   settings.object_bytes = 5'000;
   S3Client store(settings);
   store.write_all(names_of("a", 10), 1'000);
-  EXPECT_EQ(bucket.objects().size(), 2u);
+  EXPECT_EQ(bucket.packed().size(), 2u);
 }
 
 TEST(S3Store, NeighboursAreReadWithOneRequest) {
@@ -112,7 +112,7 @@ TEST(S3Store, AnotherServerLearnsWhatIsThereInPages) {
     S3Client first(bucket.settings("first"));
     for (int i = 0; i < 8; ++i) first.write_all(names_of("o" + std::to_string(i), 4), 100);
   }
-  ASSERT_EQ(bucket.objects().size(), 8u);
+  ASSERT_EQ(bucket.packed().size(), 8u);
   S3Client second(bucket.settings("second"));
   second.until_ready();
   for (int i = 0; i < 8; ++i) {
@@ -159,7 +159,7 @@ TEST(S3Store, ADeletedObjectIsAMissAndItsValuesMayBeWrittenAgain) {
   BucketServer bucket;
   S3Client store(bucket.settings());
   store.write_all({"a", "b"}, 100);
-  bucket.remove(bucket.objects().begin()->first);
+  bucket.remove(bucket.packed().begin()->first);
   EXPECT_EQ(store.look("a", 100), "absent");
   EXPECT_FALSE(store.has("b"));
   store.write_all({"b"}, 100);
@@ -237,19 +237,19 @@ TEST(S3Store, AnUploadThatFailsIsTriedAgain) {
   store.until_ready();
   std::atomic<int> left = 2;
   bucket.set_faults([&left](const auto& request) -> std::optional<Fault> {
-    if (request.verb != "PUT" || left-- <= 0) return std::nullopt;
+    if (!request.puts_values() || left-- <= 0) return std::nullopt;
     return Fault{.status = 503, .code = "SlowDown"};
   });
   store.write_all({"a"}, 100);
   EXPECT_EQ(store.look("a", 100), "same");
-  EXPECT_EQ(bucket.count("PUT"), 3u);
+  EXPECT_EQ(bucket.uploads(), 3u);
 }
 
 TEST(S3Store, AnUploadThatIsRefusedEnds) {
   BucketServer bucket;
   S3Client store(bucket.settings());
   bucket.set_faults([](const auto& request) -> std::optional<Fault> {
-    if (request.verb != "PUT") return std::nullopt;
+    if (!request.puts_values()) return std::nullopt;
     return Fault{.status = 403, .code = "AccessDenied"};
   });
   EXPECT_EQ(store.write("a", "first").error().code, ErrorCode::forbidden);

@@ -236,6 +236,27 @@ TEST(S3Credentials, ReadsTheProfileOfAFile) {
   EXPECT_EQ(load_keys({.file = path + "x"}).error().code, ErrorCode::not_found);
 }
 
+TEST(S3Credentials, ReadsTheAnswersOfServices) {
+  const auto json = keys_from_json(
+      R"({"AccessKeyId": "a", "SecretAccessKey": "b", "Token": "c", "Expiration": "2026-11-25T12:00:01Z"})");
+  EXPECT_EQ(json->id + json->secret + json->token, "abc");
+  EXPECT_EQ(json->expires_at_unix_ms, 1'795'608'001'000);
+  const auto xml = keys_from_xml(
+      "<AssumeRoleWithWebIdentityResponse "
+      "xmlns=\"x\"><AssumeRoleWithWebIdentityResult><Credentials>"
+      "<AccessKeyId>a</AccessKeyId><SecretAccessKey>b</SecretAccessKey><SessionToken>c</"
+      "SessionToken>"
+      "<Expiration>2026-11-25T12:00:01Z</Expiration></Credentials></"
+      "AssumeRoleWithWebIdentityResult>"
+      "</AssumeRoleWithWebIdentityResponse>");
+  EXPECT_EQ(xml->id + xml->secret + xml->token, "abc");
+  EXPECT_EQ(xml->expires_at_unix_ms, 1'795'608'001'000);
+  for (const char* wrong : {"", "[]", "{", "3", R"({"AccessKeyId": 1, "SecretAccessKey": "b"})"}) {
+    EXPECT_FALSE(keys_from_json(wrong)) << wrong;
+    EXPECT_FALSE(keys_from_xml(wrong)) << wrong;
+  }
+}
+
 TEST(RateBudget, AllowsTheRateAndNoMore) {
   RateBudget budget({.units = 100});
   RateBudget::TimePoint now{std::chrono::hours(1)};

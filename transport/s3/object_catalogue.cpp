@@ -12,6 +12,7 @@ std::uint64_t ObjectCatalogue::hash_of(std::string_view name) const {
 }
 
 void ObjectCatalogue::add(Added added, std::span<const ObjectEntry> entries) {
+  MutexLock lock(mutex_);
   const auto [object, is_new] = objects_.try_emplace(std::move(added.name));
   if (!is_new) return;
   object->second.size_bytes = added.size_bytes;
@@ -45,6 +46,7 @@ void ObjectCatalogue::erase(Places::iterator place) {
 }
 
 void ObjectCatalogue::drop(std::string_view name) {
+  MutexLock lock(mutex_);
   const auto object = objects_.find(name);
   if (object == objects_.end()) return;
   for (const std::uint64_t hash : object->second.names) {
@@ -53,6 +55,11 @@ void ObjectCatalogue::drop(std::string_view name) {
   }
   total_bytes_ -= object->second.size_bytes;
   objects_.erase(object);
+}
+
+bool ObjectCatalogue::has(std::string_view name, std::int64_t now_unix_ms) const {
+  MutexLock lock(mutex_);
+  return find(name, now_unix_ms).has_value();
 }
 
 std::optional<ObjectCatalogue::Place> ObjectCatalogue::find(std::string_view name,
@@ -72,12 +79,14 @@ std::optional<ObjectCatalogue::Place> ObjectCatalogue::find(std::string_view nam
 }
 
 void ObjectCatalogue::used(std::string_view name, std::int64_t unix_ms) {
+  MutexLock lock(mutex_);
   const auto object = objects_.find(name);
   if (object == objects_.end()) return;
   object->second.last_use_unix_ms = std::max(object->second.last_use_unix_ms, unix_ms);
 }
 
 void ObjectCatalogue::forget(std::string_view name) {
+  MutexLock lock(mutex_);
   if (const auto place = places_.find(hash_of(name)); place != places_.end()) erase(place);
 }
 

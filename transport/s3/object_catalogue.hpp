@@ -9,12 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "transport/s3/object_format.hpp"
 
 namespace cairn {
 
 // Which value lies where in the bucket, as far as this server knows. A name that two objects have
-// belongs to the older one on every server. About 60 bytes per value. Not thread-safe.
+// belongs to the older one on every server. About 60 bytes per value. One thread changes and reads
+// it; has() is thread-safe.
 class ObjectCatalogue {
  public:
   // Objects by name, so by age.
@@ -53,6 +55,8 @@ class ObjectCatalogue {
 
   // nullopt also if the value has expired.
   std::optional<Place> find(std::string_view name, std::int64_t now_unix_ms) const;
+  // Whether find() returns a place.
+  bool has(std::string_view name, std::int64_t now_unix_ms) const;
   void used(std::string_view object, std::int64_t unix_ms);
   // The value is wrong, or no longer wanted.
   void forget(std::string_view name);
@@ -72,6 +76,8 @@ class ObjectCatalogue {
   using Places = boost::unordered_flat_map<std::uint64_t, Where>;
   std::uint64_t hash_of(std::string_view name) const;
   void erase(Places::iterator place);
+
+  mutable Mutex mutex_;  // held by has(), and by the other thread's changes
 
   const std::uint64_t seed_;  // names come from clients, who must not choose colliding ones
   Objects objects_;

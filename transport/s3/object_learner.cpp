@@ -101,7 +101,9 @@ void ObjectLearner::drop_unseen() {
 }
 
 void ObjectLearner::note_if_listed() {
-  has_listed_ |= pages_have_ended_ && waiting_.empty() && reading_ == 0;
+  if (pages_have_ended_ && waiting_.empty() && reading_ == 0) {
+    has_listed_.store(true, std::memory_order_release);
+  }
 }
 
 void ObjectLearner::read_directory_of(Listed listed) {

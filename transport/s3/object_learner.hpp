@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -31,8 +32,8 @@ class ObjectLearner {
   TimePoint next() const {
     return is_listing_ || bucket_.is_paused() ? TimePoint::max() : next_listing_;
   }
-  // Every object that was there at the start is known.
-  bool has_listed() const { return has_listed_; }
+  // Every object that was there at the start is known. Thread-safe.
+  bool has_listed() const { return has_listed_.load(std::memory_order_acquire); }
   // The servers' files of uses, and their bytes, as of the last listing.
   using Uses = std::map<std::string, std::uint64_t, std::less<>>;
   const Uses& uses() const { return uses_; }
@@ -59,7 +60,7 @@ class ObjectLearner {
   S3Bucket& bucket_;
   ObjectCatalogue& catalogue_;
   bool is_ending_ = false;
-  bool has_listed_ = false;
+  std::atomic<bool> has_listed_ = false;
   bool pages_have_ended_ = false;
   bool is_listing_ = false;
   bool is_full_ = true;              // this listing is of all objects

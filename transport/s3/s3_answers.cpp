@@ -20,6 +20,7 @@ constexpr std::size_t kMaxDepth = 8;
 // A key has at most 1,024 bytes, and an error's message is a sentence.
 constexpr std::size_t kMaxText = 4'096;
 constexpr std::size_t kMaxKeys = 1'000;  // of a page
+constexpr std::size_t kMaxTexts = 64;    // elements of an answer that is no list
 constexpr std::size_t kMaxErrorText = 300;
 
 // Reads elements by their path, "ListBucketResult/Contents/Key".
@@ -110,14 +111,26 @@ Result<S3Listing> read_listing(std::string_view xml) {
   return listing;
 }
 
-std::string read_error(std::string_view xml) {
-  std::string code;
-  std::string message;
-  Reader reader([&](std::string_view path, const std::string& text) {
-    if (path == "Error/Code" || path == "ErrorResponse/Error/Code") code = text;
-    if (path == "Error/Message" || path == "ErrorResponse/Error/Message") message = text;
+std::map<std::string, std::string, std::less<>> read_texts(std::string_view xml) {
+  std::map<std::string, std::string, std::less<>> texts;
+  Reader reader([&texts](std::string_view path, const std::string& text) {
+    if (texts.size() < kMaxTexts) texts.emplace(path, text);
   });
-  if (!reader.read(xml) || code.empty()) return {};
+  if (!reader.read(xml)) texts.clear();
+  return texts;
+}
+
+std::string read_error(std::string_view xml) {
+  const auto texts = read_texts(xml);
+  const auto text_of = [&texts](const std::string& name) {
+    for (const std::string& path : {"Error/" + name, "ErrorResponse/Error/" + name}) {
+      if (const auto at = texts.find(path); at != texts.end()) return at->second;
+    }
+    return std::string();
+  };
+  const std::string code = text_of("Code");
+  const std::string message = text_of("Message");
+  if (code.empty()) return {};
   std::string text = message.empty() ? code : code + ": " + message;
   text.resize(std::min(text.size(), kMaxErrorText));
   return printable(text);

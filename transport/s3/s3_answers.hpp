@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,9 @@ struct S3Listing {
   bool is_truncated = false;  // more follow the last key
 };
 Result<S3Listing> read_listing(std::string_view xml);
+
+// The text of each element by its path, "Result/Credentials/Token". Empty if it is no XML.
+std::map<std::string, std::string, std::less<>> read_texts(std::string_view xml);
 
 // An error's code and message as text, "SlowDown: Please reduce your request rate."; empty if the
 // text is no error of S3.

@@ -1,6 +1,5 @@
 #include "transport/s3/s3_bucket.hpp"
 
-#include <cctype>
 #include <utility>
 
 #include "base/pieces.hpp"
@@ -13,28 +12,29 @@ using std::chrono::milliseconds;
 constexpr milliseconds kDay{86'400'000};
 // A day's bound may be used up within an hour, and is then used as it fills.
 constexpr milliseconds kDayBurst{3'600'000};
+// Keys of a role last an hour or more.
+constexpr milliseconds kRenewBefore{300'000};
+constexpr milliseconds kRenewalPause{1'000};
 
-// A query's value, as AWS encodes it: everything but letters, digits and -_.~.
-std::string encoded(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || c == '.' || c == '~') {
-      out += c;
-    } else {
-      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
-  return out;
+S3KeySource source_of(const S3Settings& settings) {
+  return {.file = settings.credentials_file,
+          .profile = settings.profile,
+          .instance = settings.instance_role};
 }
 
 }  // namespace
 
-S3Bucket::S3Bucket(const S3Settings& settings, S3Keys keys)
+Result<> check_keys(const S3Settings& settings) {
+  const S3KeySource source = source_of(settings);
+  if (has_role(source)) return {};
+  if (auto keys = load_keys(source); !keys) return std::move(keys).error();
+  return {};
+}
+
+S3Bucket::S3Bucket(const S3Settings& settings)
     : settings_(settings),
+      source_(source_of(settings)),
       url_(bucket_url(settings)),
-      keys_(std::move(keys)),
       session_({.connections = settings.connections,
                 .timeout_ms = settings.timeout_ms,
                 .ca = settings.ca,
@@ -54,9 +54,36 @@ bool S3Bucket::may(std::uint64_t bytes) {
 
 std::optional<Error> S3Bucket::refusal(std::uint64_t bytes) {
   if (is_paused()) return Error{ErrorCode::unavailable, "paused after a failure: " + last_error_};
+  if (keys_.id.empty()) return Error{ErrorCode::unavailable, "no keys for the bucket yet"};
   if (may(bytes)) return std::nullopt;
   ++counts_.over_bounds;
   return Error{ErrorCode::unavailable, settings_.bucket + ": a bound of shared.s3 is reached"};
+}
+
+void S3Bucket::keep_keys() {
+  const std::int64_t now = clock_.unix_ms();
+  const bool is_due = keys_.id.empty() || (keys_.expires_at_unix_ms != 0 &&
+                                           keys_.expires_at_unix_ms - kRenewBefore.count() <= now);
+  if (is_due && std::chrono::steady_clock::now() >= next_renewal_) renew_keys();
+}
+
+void S3Bucket::renew_keys() {
+  if (is_fetching_) return;
+  next_renewal_ = std::chrono::steady_clock::now() + kRenewalPause;
+  if (auto keys = load_keys(source_)) {
+    keys_ = std::move(*keys);
+    return;
+  }
+  if (!has_role(source_)) return;
+  is_fetching_ = true;
+  fetch_keys(session_, source_, settings_.region, [this](Result<S3Keys> keys) {
+    is_fetching_ = false;
+    if (keys) {
+      keys_ = std::move(*keys);
+    } else {
+      last_error_ = keys.error().detail;
+    }
+  });
 }
 
 void S3Bucket::send(Sent what, HttpSession::Request request,
@@ -88,11 +115,7 @@ Error S3Bucket::failed(const HttpSession::Response& response) {
   circuit_.failed(random_);
   last_error_ = text;
   // Keys may have been replaced, as those of a session are.
-  if (is_refused) {
-    if (auto keys = load_keys({settings_.credentials_file, settings_.profile})) {
-      keys_ = std::move(*keys);
-    }
-  }
+  if (is_refused) renew_keys();
   const bool is_away = response.status == 0 || response.status == 429 || response.status >= 500;
   return {is_away      ? ErrorCode::unavailable
           : is_refused ? ErrorCode::forbidden
@@ -148,8 +171,8 @@ void S3Bucket::list(const std::string& after, UniqueFunction<void(Result<S3Listi
   if (auto error = refusal(0)) return done(std::move(*error));
   const std::string prefix = settings_.prefix + "/";
   // In the order of the signature's canonical form.
-  std::string query = "?list-type=2&prefix=" + encoded(prefix);
-  if (!after.empty()) query += "&start-after=" + encoded(prefix + after);
+  std::string query = "?list-type=2&prefix=" + url_encoded(prefix);
+  if (!after.empty()) query += "&start-after=" + url_encoded(prefix + after);
   HttpSession::Request request{.verb = HttpSession::Verb::get, .url = url_ + "/" + query};
   send({.call = Call::list, .bytes = 0}, std::move(request),
        [this, prefix, done = std::move(done)](const HttpSession::Response& response) mutable {

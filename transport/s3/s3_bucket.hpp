@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/result.hpp"
 #include "transport/s3/http_session.hpp"
 #include "transport/s3/rate_budget.hpp"
@@ -32,7 +33,10 @@ class S3Bucket {
     std::uint64_t over_bounds = 0;  // requests that were not sent because of a bound
   };
 
-  S3Bucket(const S3Settings& settings, S3Keys keys);
+  explicit S3Bucket(const S3Settings& settings);
+
+  // Fetches keys, and new ones before they expire. Call it again and again.
+  void keep_keys();
 
   struct Read {
     std::string object;  // below the prefix
@@ -69,9 +73,15 @@ class S3Bucket {
   Error failed(const HttpSession::Response& response);
   void succeeded();
 
+  void renew_keys();
+
   const S3Settings settings_;
+  const S3KeySource source_;
+  const SystemClock clock_;
   const std::string url_;
-  S3Keys keys_;
+  S3Keys keys_;  // without an id: not fetched yet
+  bool is_fetching_ = false;
+  std::chrono::steady_clock::time_point next_renewal_{};
   HttpSession session_;
   RateBudget requests_;
   RateBudget daily_requests_;
@@ -81,5 +91,8 @@ class S3Bucket {
   std::string last_error_;
   Counts counts_;
 };
+
+// Whether there are keys, or a role to fetch them of. Errors: as load_keys().
+Result<> check_keys(const S3Settings& settings);
 
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #include "transport/s3/s3_settings.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 namespace cairn {
 namespace {
@@ -57,6 +58,20 @@ Result<> check(const S3Settings& settings) {
     }
   }
   return {};
+}
+
+std::string url_encoded(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || c == '.' || c == '~') {
+      out += c;
+    } else {
+      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return out;
 }
 
 std::string bucket_url(const S3Settings& settings) {

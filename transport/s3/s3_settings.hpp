@@ -33,9 +33,10 @@ struct S3Settings {
   bool path_style = true;        // ENDPOINT/BUCKET/KEY; false: BUCKET.ENDPOINT/KEY
   // A file in the form of ~/.aws/credentials; empty: see S3Credentials.
   std::string credentials_file = {};
-  std::string profile = {};  // empty: AWS_PROFILE, or "default"
-  std::string ca = {};       // PEM file; empty: the system's
-  std::string proxy = {};    // empty: the environment's (https_proxy)
+  std::string profile = {};    // empty: AWS_PROFILE, or "default"
+  bool instance_role = false;  // the machine\'s role may be used
+  std::string ca = {};         // PEM file; empty: the system's
+  std::string proxy = {};      // empty: the environment's (https_proxy)
   std::uint32_t connections = 8;
   // A request fails if no byte moves for this long.
   std::uint32_t timeout_ms = 5'000;
@@ -53,6 +54,9 @@ struct S3Settings {
 
 // Checks what can be checked without a request. Error: malformed, which names the field.
 Result<> check(const S3Settings& settings);
+
+// A part of a URL's query: everything but letters, digits and -_.~ is escaped, as AWS signs it.
+std::string url_encoded(std::string_view text);
 
 // The URL of the bucket, without "/" at its end.
 std::string bucket_url(const S3Settings& settings);

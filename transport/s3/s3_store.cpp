@@ -68,9 +68,9 @@ using PackPtr = std::shared_ptr<Pack>;
 
 class S3Store final : public RemoteStore {
  public:
-  S3Store(S3Settings settings, S3Keys keys)
+  explicit S3Store(S3Settings settings)
       : settings_(std::move(settings)),
-        bucket_(settings_, std::move(keys)),
+        bucket_(settings_),
         catalogue_(RandomBytes().next_u64()),
         next_number_(RandomBytes().next_u64()),
         thread_("s3-store", [this](const std::stop_token& stop) {
@@ -89,21 +89,19 @@ class S3Store final : public RemoteStore {
             .step_values = kMaxObjectValues};
   }
 
+  // On the caller's thread: the store's may be moving and checking megabytes, and a match has 2 ms.
   void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
-    post([this, probe = std::move(probe), done = std::move(done)]() mutable {
-      const auto begun = SteadyClock::now();
-      std::vector<Presence> found;
-      for (const std::string& name : probe.names) {
-        const bool is_there = catalogue_.find(name, clock_.unix_ms()).has_value();
-        found.push_back(is_there                ? Presence::present
-                        : learner_.has_listed() ? Presence::absent
-                                                : Presence::unknown);
-        if (found.back() != Presence::unknown) {
-          count(StoreOperation::probe, is_there, {.begun = begun});
-        }
+    const auto begun = SteadyClock::now();
+    const Presence unseen = learner_.has_listed() ? Presence::absent : Presence::unknown;
+    std::vector<Presence> found;
+    for (const std::string& name : probe.names) {
+      const bool is_there = catalogue_.has(name, clock_.unix_ms());
+      found.push_back(is_there ? Presence::present : unseen);
+      if (found.back() != Presence::unknown) {
+        count(StoreOperation::probe, is_there, {.begun = begun});
       }
-      done(std::move(found));
-    });
+    }
+    done(std::move(found));
   }
 
   void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
@@ -178,6 +176,7 @@ class S3Store final : public RemoteStore {
       take_tasks();
       start_reads();
       start_uploads();
+      bucket_.keep_keys();
       learner_.act();
       upkeep_.act();
       report();
@@ -430,7 +429,7 @@ class S3Store final : public RemoteStore {
   const S3Settings settings_;
   const std::string node_ = bucket_url(settings_);
   const SystemClock clock_;
-  // Only for the thread:
+  // Only for the thread, but for what is thread-safe:
   S3Bucket bucket_;
   ObjectCatalogue catalogue_;
   bool is_ending_ = false;
@@ -457,10 +456,8 @@ class S3Store final : public RemoteStore {
 
 Result<std::unique_ptr<RemoteStore>> make_s3_store(S3Settings settings) {
   CAIRN_TRY(check(settings));
-  auto keys = load_keys({settings.credentials_file, settings.profile});
-  if (!keys) return std::move(keys).error();
-  return std::unique_ptr<RemoteStore>(
-      std::make_unique<S3Store>(std::move(settings), std::move(*keys)));
+  CAIRN_TRY(check_keys(settings));
+  return std::unique_ptr<RemoteStore>(std::make_unique<S3Store>(std::move(settings)));
 }
 
 }  // namespace cairn

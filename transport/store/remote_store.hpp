@@ -75,8 +75,8 @@ struct RemoteStoreStats {
 };
 
 // Values by name in a store that many servers share. Readers must check each value: the store is
-// not trusted. Thread-safe. No call blocks. Each `done` runs exactly once, on the store's thread,
-// which it must not delay.
+// not trusted. Thread-safe. No call blocks. Each `done` runs exactly once, on the store's thread
+// or on the caller's. It must not delay either.
 // Errors: unavailable (no node replies), no_capacity (the store is full), wrong_length (when
 // reading a value), io_error (the store's own error), queue_full, cancelled (the store is being
 // destroyed).
