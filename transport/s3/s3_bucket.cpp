@@ -41,13 +41,16 @@ S3Bucket::S3Bucket(const S3Settings& settings)
                 .proxy = settings.proxy}),
       requests_({.units = settings.bounds.requests_per_s}),
       daily_requests_({.units = settings.bounds.requests_per_day, .per = kDay, .burst = kDayBurst}),
-      bytes_({.units = settings.bounds.bytes_per_s}) {}
+      bytes_({.units = settings.bounds.bytes_per_s}) {
+  if (auto keys = load_keys(source_)) keys_ = std::move(*keys);
+}
 
 std::string S3Bucket::url_of(const std::string& object) const {
   return url_ + "/" + settings_.prefix + "/" + object;
 }
 
 bool S3Bucket::may(std::uint64_t bytes) {
+  if (keys_.id.empty()) return false;
   const auto now = std::chrono::steady_clock::now();
   return requests_.may(1, now) && daily_requests_.may(1, now) && bytes_.may(bytes, now);
 }

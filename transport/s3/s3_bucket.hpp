@@ -53,7 +53,8 @@ class S3Bucket {
 
   bool is_paused() const { return circuit_.is_open(); }
   std::chrono::steady_clock::time_point paused_until() const { return circuit_.open_until(); }
-  // Whether a request of this many bytes is within the bounds now.
+  // Whether a request of this many bytes may be sent now: there are keys, and it is within the
+  // bounds.
   bool may(std::uint64_t bytes);
   const std::string& last_error() const { return last_error_; }  // empty since a success
   const Counts& counts() const { return counts_; }
