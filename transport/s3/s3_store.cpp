@@ -23,13 +23,15 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-// Reads that come within this time share requests. A request to a bucket takes ten times as long.
-constexpr milliseconds kGather{2};
 // Bytes between two values that are read and thrown away, to save a request. A bucket sends them
 // within 10 ms.
 constexpr std::uint64_t kMaxGapBytes = 1u << 20;
 // Of one request. It limits what one failure takes.
 constexpr std::uint64_t kMaxRangeBytes = 64ull << 20;
+// An object that is worth its request leaves if no value has come for this long: those who write
+// may be waiting for it, because a cache pins only so many blocks.
+constexpr std::uint64_t kWorthwhileBytes = 1u << 20;
+constexpr milliseconds kQuiet{50};
 // Uploads at a time; the other connections are for reads, for which an engine may wait.
 constexpr std::size_t kMaxUploads = 2;
 // An upload that fails is tried this often, each time after the pause.
@@ -211,7 +213,7 @@ class S3Store final : public RemoteStore {
     if (!reads_.empty() && bucket_.session().in_progress() < settings_.connections) {
       next = std::min(next, reads_due_);
     }
-    if (filling_) next = std::min(next, linger_ends_);
+    if (filling_) next = std::min(next, filling_ends());
     if (bucket_.is_paused()) next = std::min(next, bucket_.paused_until());
     next = std::min({next, learner_.next(), upkeep_.next()});
     {
@@ -236,7 +238,7 @@ class S3Store final : public RemoteStore {
       return finish(one, Error{ErrorCode::queue_full, "too many reads wait for the bucket"});
     }
     catalogue_.used(*place->object, clock_.unix_ms());
-    if (reads_.empty()) reads_due_ = SteadyClock::now() + kGather;
+    if (reads_.empty()) reads_due_ = SteadyClock::now() + milliseconds(settings_.gather_ms);
     reads_.push_back(std::move(one));
   }
 
@@ -303,11 +305,17 @@ class S3Store final : public RemoteStore {
                                  .size_bytes = bytes,
                                  .ttl_ms = one.write.ttl_ms});
     filling_->bytes += bytes;
+    last_write_ = now;
     coming_.insert(one.write.name);
     filling_->writes.push_back(std::move(one));
     if (filling_->bytes >= settings_.object_bytes || filling_->entries.size() == kMaxObjectValues) {
       seal();
     }
+  }
+
+  SteadyClock::time_point filling_ends() const {
+    if (filling_->bytes < kWorthwhileBytes) return linger_ends_;
+    return std::min(linger_ends_, last_write_ + kQuiet);
   }
 
   void seal() {
@@ -322,7 +330,7 @@ class S3Store final : public RemoteStore {
   }
 
   void start_uploads() {
-    if (filling_ && SteadyClock::now() >= linger_ends_) seal();
+    if (filling_ && SteadyClock::now() >= filling_ends()) seal();
     while (!sealed_.empty() && uploads_ < kMaxUploads && !bucket_.is_paused() &&
            bucket_.may(sealed_.front()->object_bytes())) {
       const PackPtr next = std::move(sealed_.front());
@@ -437,6 +445,7 @@ class S3Store final : public RemoteStore {
   SteadyClock::time_point reads_due_{};
   PackPtr filling_;  // null: no write since the last object
   SteadyClock::time_point linger_ends_{};
+  SteadyClock::time_point last_write_{};
   std::deque<PackPtr> sealed_;
   std::size_t uploads_ = 0;
   std::unordered_set<std::string> coming_;  // names that are being written
