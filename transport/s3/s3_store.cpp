@@ -28,8 +28,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::uint64_t kMaxGapBytes = 1u << 20;
 // Of one request. It limits what one failure takes.
 constexpr std::uint64_t kMaxRangeBytes = 64ull << 20;
-// An object that is worth its request leaves if no value has come for this long: those who write
-// may be waiting for it, because a cache pins only so many blocks.
+// An object of this size leaves if no value has come for a while: the caller may be waiting for it,
+// because a cache pins a limited number of blocks.
 constexpr std::uint64_t kWorthwhileBytes = 1u << 20;
 constexpr milliseconds kQuiet{50};
 // Uploads at a time; the other connections are for reads, for which an engine may wait.
