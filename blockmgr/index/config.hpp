@@ -253,7 +253,7 @@ struct BlockManagerOptions {
   DiskOptions disk;
   // Which stores there are for shared tiers, by RemoteTierConfig::Store.
   std::array<bool, kNumRemoteStores> has_remote_store{};
-  bool is_advertised = false;     // other servers can learn this one's URL
+  bool is_advertised = false;  // other servers can learn this one's URL
   // Folders from which caches may import files; a file must lie directly in one. Empty: no imports
   // by path.
   std::vector<std::filesystem::path> import_folders = {};

@@ -65,7 +65,7 @@ struct RemoteContext {
   // Blocks that a fetch allocates, fills and commits together.
   const std::uint64_t step_bytes;
   const std::uint64_t step_blocks;
-  const RemoteEvents events;   // about values in the store
+  const RemoteEvents events;  // about values in the store
   RemoteCounters counters = {};
 
   std::string name_of(KeyView key) const;

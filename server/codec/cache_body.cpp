@@ -228,8 +228,8 @@ std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
   if (object == nullptr) return std::nullopt;
   Fields members(*object, fields.path_of("shared"), fields.errors());
   RemoteTierConfig shared;
-  shared.store = static_cast<RemoteTierConfig::Store>(
-      members.optional_word("store", kStoreWords).value_or(0));
+  shared.store =
+      static_cast<RemoteTierConfig::Store>(members.optional_word("store", kStoreWords).value_or(0));
   shared.placement = static_cast<RemoteTierConfig::Placement>(
       members.optional_word("placement", kPlacementWords).value_or(0));
   shared.write = static_cast<RemoteTierConfig::Write>(

@@ -78,8 +78,8 @@ struct Host {
                 const std::optional<PressureConfig>& pressure = {})
       : served_to(served),
         rig({.options = with_store()}),
-        tiers(*rig.manager, beyond(std::make_unique<Lent>(store), peers_of(served)),
-              rig.clock, rig.scheduler->executor(), {}) {
+        tiers(*rig.manager, beyond(std::make_unique<Lent>(store), peers_of(served)), rig.clock,
+              rig.scheduler->executor(), {}) {
     CacheConfig config = small_cache(sizes);
     config.shared = shared;
     config.pressure[index_of(Tier::pinned)] = pressure;
