@@ -1,19 +1,14 @@
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
 #include <span>
 
+#include "base/environment.hpp"
 #include "base/standard_files.hpp"
 #include "ctl/command.hpp"
 #include "ctl/parse.hpp"
 
 namespace cairn::ctl {
 namespace {
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // An error without a status came from this side: no server responded, or the work failed.
 int exit_code(const ClientError& error) {

@@ -8,17 +8,12 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 
+#include "base/environment.hpp"
 #include "base/file_descriptor.hpp"
 
 namespace cairn {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::optional<std::uint64_t> number_from(const std::string& text) {
   std::uint64_t number = 0;

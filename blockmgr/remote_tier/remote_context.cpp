@@ -36,11 +36,14 @@ constexpr std::uint32_t kMinStoring = 4;
 constexpr std::uint32_t kMinStep = 16;
 
 std::uint32_t share_of(const Cache& cache) {
-  const Tier tier = cache.layout(Tier::pinned) != nullptr ? Tier::pinned : cache.highest_tier();
-  return cache.config().tiers[index_of(tier)]->num_blocks / kShareOfTier;
+  return cache.config().tiers[index_of(default_tier_of(cache))]->num_blocks / kShareOfTier;
 }
 
 }  // namespace
+
+Tier default_tier_of(const Cache& cache) {
+  return cache.layout(Tier::pinned) != nullptr ? Tier::pinned : cache.highest_tier();
+}
 
 const std::string& shared_namespace(const CacheConfig& config) {
   return config.shared->name_space.empty() ? config.name : config.shared->name_space;

@@ -72,6 +72,9 @@ struct RemoteContext {
   std::uint64_t fingerprint_of(const BlockKey& key) const { return fingerprints[key.kv_group()]; }
 };
 
+// The highest tier that the CPU reaches: blocks from the store arrive there fastest.
+Tier default_tier_of(const Cache& cache);
+
 // The namespace in which the cache shares its blocks. REQUIRES: it has a shared tier.
 const std::string& shared_namespace(const CacheConfig& config);
 

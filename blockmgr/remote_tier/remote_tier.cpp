@@ -66,10 +66,7 @@ void RemoteTier::begin() {
        .wait_at_most = options_.evict_wait});
 }
 
-Tier RemoteTier::default_tier() const {
-  return context_->cache->layout(Tier::pinned) != nullptr ? Tier::pinned
-                                                          : context_->cache->highest_tier();
-}
+Tier RemoteTier::default_tier() const { return default_tier_of(*context_->cache); }
 
 bool RemoteTier::begin_probe(KeyView first) {
   MutexLock lock(mutex_);

@@ -108,8 +108,7 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   void end();
 
   const Cache& cache() const { return *context_->cache; }
-  // The highest tier that the CPU reaches: blocks from the store arrive there fastest.
-  Tier default_tier() const;
+  Tier default_tier() const;  // default_tier_of(cache())
   RemoteTierStats stats() const;
 
  private:

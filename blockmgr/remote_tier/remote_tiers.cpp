@@ -49,15 +49,13 @@ std::shared_ptr<RemoteTier> RemoteTiers::of(const std::shared_ptr<Cache>& cache)
   }
   if (!tier) {
     tier = std::make_shared<RemoteTier>(
-        cache,
-        RemoteTier::Services{
-            .beyond = {.store = *stores_[static_cast<std::size_t>(cache->config().shared->store)],
-                       .peers = peers_.get(),
-                       .own_address = own_address_,
-                       .under_way = under_way_,
-                       .executor = executor_},
-            .clock = clock_,
-            .options = options_});
+        cache, RemoteTier::Services{.beyond = {.store = store(cache->config().shared->store),
+                                               .peers = peers_.get(),
+                                               .own_address = own_address_,
+                                               .under_way = under_way_,
+                                               .executor = executor_},
+                                    .clock = clock_,
+                                    .options = options_});
     tier->begin();
   }
   return tier;
@@ -96,10 +94,9 @@ void RemoteTiers::watch_url() {
     if (own_address_.instance.empty()) return;
     if (!url_watch_) {
       url_watch_ = std::make_shared<RemoteUrlWatch>(
-          RemoteUrlWatch::Services{
-              .store = *stores_[static_cast<std::size_t>(RemoteTierConfig::Store::redis)],
-              .under_way = under_way_,
-              .clock = clock_},
+          RemoteUrlWatch::Services{.store = store(RemoteTierConfig::Store::redis),
+                                   .under_way = under_way_,
+                                   .clock = clock_},
           RemoteUrlWatch::Self{.url = own_address_.url, .instance = own_address_.instance});
     }
     watch = url_watch_;

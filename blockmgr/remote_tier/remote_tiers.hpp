@@ -47,6 +47,9 @@ class RemoteTiers {
   void poll();
 
   std::vector<RemoteTierStats> stats();
+  bool has(RemoteTierConfig::Store kind) const {
+    return stores_[static_cast<std::size_t>(kind)] != nullptr;
+  }
   // Of all stores together.
   RemoteStoreStats store_stats() const;
   BlockPeers::Stats peer_stats() const {
@@ -59,6 +62,10 @@ class RemoteTiers {
   std::uint64_t missed_events() const { return missed_events_.load(std::memory_order_relaxed); }
 
  private:
+  // REQUIRES: has(kind).
+  RemoteStore& store(RemoteTierConfig::Store kind) const {
+    return *stores_[static_cast<std::size_t>(kind)];
+  }
   void forget_dropped();
   void take_events();
   void watch_url();

@@ -201,29 +201,16 @@ std::optional<std::int64_t> Fields::optional_signed(std::string_view name, Signe
   return read_signed(*value, path_of(name), bounds, errors_);
 }
 
-std::optional<double> Fields::optional_share(std::string_view name) {
-  note(name, "a share of 0 to 1");
+std::optional<double> Fields::optional_real(std::string_view name, RealBounds bounds) {
+  note(name, std::string(bounds.text));
   const json* value = find(name);
   if (typed(value, name, value != nullptr && value->is_number(), "a number") == nullptr) {
     return std::nullopt;
   }
-  const auto share = value->get<double>();
-  if (share >= 0.0 && share <= 1.0) return share;
+  const auto number = value->get<double>();
+  if (number >= 0.0 && number <= bounds.most) return number;
   errors_.add(ErrorCode::out_of_range,
-              path_of(name) + " is " + value->dump() + "; it takes a share of 0 to 1");
-  return std::nullopt;
-}
-
-std::optional<double> Fields::optional_amount(std::string_view name) {
-  note(name, "a number of at least 0");
-  const json* value = find(name);
-  if (typed(value, name, value != nullptr && value->is_number(), "a number") == nullptr) {
-    return std::nullopt;
-  }
-  const auto amount = value->get<double>();
-  if (amount >= 0.0) return amount;
-  errors_.add(ErrorCode::out_of_range,
-              path_of(name) + " is " + value->dump() + "; it takes a number of at least 0");
+              path_of(name) + " is " + value->dump() + "; it takes " + std::string(bounds.text));
   return std::nullopt;
 }
 

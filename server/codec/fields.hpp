@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -75,8 +76,12 @@ class Fields {
   std::uint64_t number(std::string_view name, NumberBounds bounds);
   std::optional<std::uint64_t> optional_number(std::string_view name, NumberBounds bounds);
   std::optional<std::int64_t> optional_signed(std::string_view name, SignedBounds bounds);
-  std::optional<double> optional_share(std::string_view name);   // 0 to 1
-  std::optional<double> optional_amount(std::string_view name);  // 0 or more
+  std::optional<double> optional_share(std::string_view name) {
+    return optional_real(name, {.most = 1, .text = "a share of 0 to 1"});
+  }
+  std::optional<double> optional_amount(std::string_view name) {
+    return optional_real(name, {.text = "a number of at least 0"});
+  }
   std::string string(std::string_view name);
   std::optional<std::string> optional_string(std::string_view name);
   std::optional<bool> optional_bool(std::string_view name);
@@ -101,6 +106,11 @@ class Fields {
   void finish();
 
  private:
+  struct RealBounds {  // from 0 on
+    double most = std::numeric_limits<double>::infinity();
+    std::string_view text;
+  };
+  std::optional<double> optional_real(std::string_view name, RealBounds bounds);
   void note(std::string_view name, std::string takes);
   const json* find(std::string_view name);
   const json* require(std::string_view name);

@@ -76,7 +76,7 @@ ordered_json nodes_body(const std::vector<RemoteStoreStats::Node>& all) {
 ordered_json shared_body(const Service& service) {
   if (service.shared == nullptr) return nullptr;
   const RemoteStoreStats stats = service.shared->store_stats();
-  return {{"store", stats.bucket && stats.nodes.size() == 1 ? "s3" : "redis"},
+  return {{"store", service.shared->has(RemoteTierConfig::Store::redis) ? "redis" : "s3"},
           {"ready", stats.is_ready},
           {"same_url", service.shared->same_url()},
           {"nodes", nodes_body(stats.nodes)},

@@ -87,13 +87,14 @@ class BucketTest(unittest.TestCase):
             self.endpoint = self.s3.endpoint
         self.started = 0
 
-    def start(self, **s3):
+    def start(self, redis=None, **s3):
         self.started += 1
         folder = self.root / f"server{self.started}"
         folder.mkdir()
         settings = {"bucket": "blocks", "endpoint": self.endpoint, "prefix": self.prefix, "linger_ms": 100,
                     "poll_ms": 200, **s3}
-        config = {"shared": {"s3": settings, "match_deadline_us": 10_000_000},
+        url = {"url": redis} if redis else {}
+        config = {"shared": {"s3": settings, "match_deadline_us": 10_000_000, **url},
                   "caches": [{"name": "c", "layout": SHAPE, "tiers": {"pinned": {"num_blocks": 200}},
                               "shared": {"store": "s3"}}]}
         (folder / "config.json").write_text(json.dumps(config))
@@ -208,6 +209,10 @@ class BucketTest(unittest.TestCase):
         self.assertEqual(second.call("GET", "/readyz")[0], 200)
         self.s3 = S3(self.root, port)
         eventually(lambda: self.match(second) == len(KEYS), "the S3 to be used again")
+
+    def test_of_two_stores_the_redis_is_the_first_even_if_it_is_away(self):
+        server = self.start(redis=f"redis://127.0.0.1:{free_port()}")
+        self.assertEqual(self.shared(server)["store"], "redis")
 
     def test_wrong_settings_say_which(self):
         for wrong, named in (({"bucket": "a/b"}, "shared.s3.bucket"), ({"endpoint": "s3.example"}, "shared.s3.endpoint"),

@@ -196,6 +196,11 @@ struct HttpSession::State {
                                                   : curl_easy_strerror(code);
       if (!is_too_long) response.status = 0;
     }
+    end(running, std::move(response));
+  }
+
+  // Nothing touches the request's memory any more. Its `done` may start others.
+  void end(Running& running, Response response) {
     curl_multi_remove_handle(multi.get(), running.easy.get());
     const auto at = std::ranges::find_if(all, [&](const Running& one) { return &one == &running; });
     std::list<Running> mine;
@@ -251,13 +256,7 @@ void HttpSession::poll(milliseconds at_most) {
 void HttpSession::wake() { curl_multi_wakeup(state_->multi.get()); }
 
 void HttpSession::cancel_all(const std::string& why) {
-  while (!state_->all.empty()) {
-    Running& running = state_->all.front();
-    curl_multi_remove_handle(state_->multi.get(), running.easy.get());
-    std::list<Running> mine;
-    mine.splice(mine.end(), state_->all, state_->all.begin());
-    running.done({.error = why});
-  }
+  while (!state_->all.empty()) state_->end(state_->all.front(), {.error = why});
 }
 
 }  // namespace cairn

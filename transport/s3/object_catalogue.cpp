@@ -57,9 +57,12 @@ void ObjectCatalogue::drop(std::string_view name) {
   objects_.erase(object);
 }
 
-bool ObjectCatalogue::has(std::string_view name, std::int64_t now_unix_ms) const {
+std::vector<bool> ObjectCatalogue::has(std::span<const std::string> names,
+                                       std::int64_t now_unix_ms) const {
   MutexLock lock(mutex_);
-  return find(name, now_unix_ms).has_value();
+  std::vector<bool> there;
+  for (const std::string& name : names) there.push_back(find(name, now_unix_ms).has_value());
+  return there;
 }
 
 std::optional<ObjectCatalogue::Place> ObjectCatalogue::find(std::string_view name,
@@ -72,10 +75,8 @@ std::optional<ObjectCatalogue::Place> ObjectCatalogue::find(std::string_view nam
       where.ttl_ms <= static_cast<std::uint64_t>(unused_ms)) {
     return std::nullopt;
   }
-  return Place{.object = &where.object->first,
-               .offset = where.offset,
-               .size_bytes = where.size_bytes,
-               .ttl_ms = where.ttl_ms};
+  return Place{
+      .object = &where.object->first, .offset = where.offset, .size_bytes = where.size_bytes};
 }
 
 void ObjectCatalogue::used(std::string_view name, std::int64_t unix_ms) {

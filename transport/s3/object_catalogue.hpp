@@ -37,7 +37,6 @@ class ObjectCatalogue {
     const std::string* object = nullptr;  // valid until the object is dropped
     std::uint64_t offset = 0;
     std::uint64_t size_bytes = 0;
-    std::uint64_t ttl_ms = 0;  // since the object's last use; 0: no limit
   };
 
   explicit ObjectCatalogue(std::uint64_t seed) : seed_(seed) {}
@@ -55,8 +54,8 @@ class ObjectCatalogue {
 
   // nullopt also if the value has expired.
   std::optional<Place> find(std::string_view name, std::int64_t now_unix_ms) const;
-  // Whether find() returns a place.
-  bool has(std::string_view name, std::int64_t now_unix_ms) const;
+  // For each name, whether find() returns a place.
+  std::vector<bool> has(std::span<const std::string> names, std::int64_t now_unix_ms) const;
   void used(std::string_view object, std::int64_t unix_ms);
   // The value is wrong, or no longer wanted.
   void forget(std::string_view name);

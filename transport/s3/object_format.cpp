@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "base/hash.hpp"
@@ -54,6 +55,13 @@ std::uint64_t checksum_of_rest(std::string_view bytes) {
   return hash_bytes(std::as_bytes(std::span(bytes.substr(sizeof(std::uint64_t)))), 0);
 }
 
+// Sets the checksum, with which the bytes begin.
+std::string sealed(std::string bytes) {
+  const std::uint64_t checksum = checksum_of_rest(bytes);
+  std::memcpy(bytes.data(), &checksum, sizeof(checksum));
+  return bytes;
+}
+
 std::string digits(std::uint64_t value, int base, int width) {
   std::array<char, 24> room{};
   const auto [end, error] = std::to_chars(room.data(), room.data() + room.size(), value, base);
@@ -98,9 +106,7 @@ std::string write_directory(std::span<const ObjectEntry> entries) {
     append(out, static_cast<std::uint16_t>(entry.name.size()));
     out += entry.name;
   }
-  const std::uint64_t checksum = checksum_of_rest(out);
-  std::memcpy(out.data(), &checksum, sizeof(checksum));
-  return out;
+  return sealed(std::move(out));
 }
 
 std::optional<std::vector<ObjectEntry>> read_directory(std::string_view directory) {
@@ -160,31 +166,22 @@ std::uint64_t object_hash(std::string_view name) {
 
 std::string write_uses(const std::vector<ObjectUse>& uses) {
   CAIRN_ASSERT(uses.size() <= kMaxUsesOfServer, "too many uses for one object");
-  std::string out(sizeof(UsesHead) + uses.size() * sizeof(ObjectUse), '\0');
-  UsesHead head{.checksum = 0, .magic = kUsesMagic, .version = kUsesVersion};
-  std::memcpy(out.data(), &head, sizeof(head));
-  if (!uses.empty()) {
-    std::memcpy(out.data() + sizeof(head), uses.data(), uses.size() * sizeof(ObjectUse));
-  }
-  head.checksum = checksum_of_rest(out);
-  std::memcpy(out.data(), &head.checksum, sizeof(head.checksum));
-  return out;
+  std::string out;
+  append(out, UsesHead{.checksum = 0, .magic = kUsesMagic, .version = kUsesVersion});
+  for (const ObjectUse& use : uses) append(out, use);
+  return sealed(std::move(out));
 }
 
 std::optional<std::vector<ObjectUse>> read_uses(std::string_view bytes) {
+  std::string_view rest = bytes;
   UsesHead head{};
-  if (bytes.size() < sizeof(head) || (bytes.size() - sizeof(head)) % sizeof(ObjectUse) != 0) {
+  if (!take(rest, head) || rest.size() % sizeof(ObjectUse) != 0 ||
+      rest.size() / sizeof(ObjectUse) > kMaxUsesOfServer || head.magic != kUsesMagic ||
+      head.version != kUsesVersion || head.checksum != checksum_of_rest(bytes)) {
     return std::nullopt;
   }
-  std::memcpy(&head, bytes.data(), sizeof(head));
-  std::vector<ObjectUse> uses((bytes.size() - sizeof(head)) / sizeof(ObjectUse));
-  if (head.magic != kUsesMagic || head.version != kUsesVersion || uses.size() > kMaxUsesOfServer ||
-      head.checksum != checksum_of_rest(bytes)) {
-    return std::nullopt;
-  }
-  if (!uses.empty()) {
-    std::memcpy(uses.data(), bytes.data() + sizeof(head), uses.size() * sizeof(ObjectUse));
-  }
+  std::vector<ObjectUse> uses(rest.size() / sizeof(ObjectUse));
+  for (ObjectUse& use : uses) take(rest, use);
   return uses;
 }
 

@@ -138,16 +138,13 @@ void ObjectUpkeep::take_uses(std::string_view bytes) {
   auto uses = read_uses(bytes);
   if (!uses) return;
   std::ranges::sort(*uses, {}, &ObjectUse::object);
-  std::vector<std::pair<std::string, std::int64_t>> mine;
+  const std::int64_t now = clock_.unix_ms();
   for (const auto& [name, object] : catalogue_.objects()) {
-    const auto at = std::ranges::lower_bound(*uses, object_hash(name), {}, &ObjectUse::object);
-    if (at != uses->end() && at->object == object_hash(name)) {
-      mine.emplace_back(name, at->last_use_unix_ms);
-    }
-  }
-  // Another clock may be wrong, or lie.
-  for (const auto& [name, last_use] : mine) {
-    catalogue_.used(name, std::min(last_use, clock_.unix_ms()));
+    const std::uint64_t hash = object_hash(name);
+    const auto at = std::ranges::lower_bound(*uses, hash, {}, &ObjectUse::object);
+    if (at == uses->end() || at->object != hash) continue;
+    // Another clock may be wrong, or lie.
+    catalogue_.used(name, std::min(at->last_use_unix_ms, now));
   }
 }
 

@@ -1,6 +1,5 @@
 #include "transport/s3/s3_credentials.hpp"
 
-#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <map>
@@ -8,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/environment.hpp"
 #include "transport/s3/s3_answers.hpp"
 
 namespace cairn {
@@ -15,11 +15,6 @@ namespace {
 
 // A file of credentials has a few lines for each profile.
 constexpr std::size_t kMaxLines = 10'000;
-
-std::string from_environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r";
@@ -50,7 +45,7 @@ std::map<std::string, std::string, std::less<>> read_profile(std::ifstream& file
 }
 
 Result<S3Keys> from_file(const std::string& path, std::string profile) {
-  if (profile.empty()) profile = from_environment("AWS_PROFILE");
+  if (profile.empty()) profile = variable("AWS_PROFILE");
   if (profile.empty()) profile = "default";
   std::ifstream file(path);
   if (!file) return Error{ErrorCode::not_found, "'" + path + "' cannot be read"};
@@ -71,12 +66,12 @@ Result<S3Keys> from_file(const std::string& path, std::string profile) {
 
 Result<S3Keys> load_keys(const S3KeySource& source) {
   if (!source.file.empty()) return from_file(source.file, source.profile);
-  S3Keys keys{.id = from_environment("AWS_ACCESS_KEY_ID"),
-              .secret = from_environment("AWS_SECRET_ACCESS_KEY"),
-              .token = from_environment("AWS_SESSION_TOKEN")};
+  S3Keys keys{.id = variable("AWS_ACCESS_KEY_ID"),
+              .secret = variable("AWS_SECRET_ACCESS_KEY"),
+              .token = variable("AWS_SESSION_TOKEN")};
   if (!keys.id.empty() && !keys.secret.empty()) return keys;
-  std::string path = from_environment("AWS_SHARED_CREDENTIALS_FILE");
-  if (path.empty()) path = from_environment("HOME") + "/.aws/credentials";
+  std::string path = variable("AWS_SHARED_CREDENTIALS_FILE");
+  if (path.empty()) path = variable("HOME") + "/.aws/credentials";
   auto found = from_file(path, source.profile);
   if (found) return found;
   return Error{found.error().code,
@@ -96,8 +91,12 @@ constexpr const char* kInstanceHost = "http://169.254.169.254";
 using Done = UniqueFunction<void(Result<S3Keys>)>;
 
 std::string environment_or(const char* name, const char* otherwise) {
-  std::string value = from_environment(name);
+  std::string value = variable(name);
   return value.empty() ? otherwise : value;
+}
+
+std::string first_line(std::string_view text) {
+  return std::string(trimmed(text.substr(0, text.find('\n'))));
 }
 
 Result<std::string> read_token(const std::string& path) {
@@ -106,7 +105,7 @@ Result<std::string> read_token(const std::string& path) {
   if (!file) return Error{ErrorCode::not_found, "'" + path + "' cannot be read"};
   file.read(text.data(), kMaxTokenBytes);
   text.resize(static_cast<std::size_t>(file.gcount()));
-  return std::string(trimmed(text.substr(0, text.find('\n'))));
+  return first_line(text);
 }
 
 // "2026-11-25T12:00:00Z", with or without a fraction. 0: it is no time.
@@ -143,25 +142,25 @@ void get_keys(HttpSession& session, HttpSession::Request request, std::string wh
 }
 
 void fetch_by_identity(HttpSession& session, const std::string& region, Done done) {
-  auto token = read_token(from_environment("AWS_WEB_IDENTITY_TOKEN_FILE"));
+  auto token = read_token(variable("AWS_WEB_IDENTITY_TOKEN_FILE"));
   if (!token) return done(std::move(token).error());
   const std::string endpoint =
       environment_or("AWS_ENDPOINT_URL_STS", ("https://sts." + region + ".amazonaws.com").c_str());
-  const std::string url = endpoint + "/?Action=AssumeRoleWithWebIdentity&RoleArn=" +
-                          url_encoded(from_environment("AWS_ROLE_ARN")) + "&RoleSessionName=" +
-                          url_encoded(environment_or("AWS_ROLE_SESSION_NAME", "cairn")) +
-                          "&Version=2011-06-15&WebIdentityToken=" + url_encoded(*token);
+  const std::string url =
+      endpoint +
+      "/?Action=AssumeRoleWithWebIdentity&RoleArn=" + url_encoded(variable("AWS_ROLE_ARN")) +
+      "&RoleSessionName=" + url_encoded(environment_or("AWS_ROLE_SESSION_NAME", "cairn")) +
+      "&Version=2011-06-15&WebIdentityToken=" + url_encoded(*token);
   get_keys(session, {.url = url}, "web identity", keys_from_xml, std::move(done));
 }
 
 void fetch_from_container(HttpSession& session, Done done) {
-  const std::string full = from_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  const std::string full = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
   HttpSession::Request request{
-      .url = full.empty()
-                 ? kContainerHost + from_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
-                 : full};
-  std::string token = from_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-  if (const auto path = from_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !path.empty()) {
+      .url = full.empty() ? kContainerHost + variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+                          : full};
+  std::string token = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+  if (const auto path = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !path.empty()) {
     auto read = read_token(path);
     if (!read) return done(std::move(read).error());
     token = std::move(*read);
@@ -181,25 +180,24 @@ void fetch_from_instance(HttpSession& session, Done done) {
       [&session, roles, done = std::move(done)](const HttpSession::Response& token) mutable {
         if (token.status != 200) return done(refused("instance", token));
         const std::string header = "X-aws-ec2-metadata-token: " + token.text;
-        session.start({.url = roles, .headers = {header}},
-                      [&session, roles, header,
-                       done = std::move(done)](const HttpSession::Response& role) mutable {
-                        if (role.status != 200) return done(refused("instance", role));
-                        const std::string name(trimmed(role.text.substr(0, role.text.find('\n'))));
-                        get_keys(session, {.url = roles + url_encoded(name), .headers = {header}},
-                                 "instance", keys_from_json, std::move(done));
-                      });
+        session.start(
+            {.url = roles, .headers = {header}}, [&session, roles, header, done = std::move(done)](
+                                                     const HttpSession::Response& role) mutable {
+              if (role.status != 200) return done(refused("instance", role));
+              get_keys(session,
+                       {.url = roles + url_encoded(first_line(role.text)), .headers = {header}},
+                       "instance", keys_from_json, std::move(done));
+            });
       });
 }
 
 bool has_identity() {
-  return !from_environment("AWS_ROLE_ARN").empty() &&
-         !from_environment("AWS_WEB_IDENTITY_TOKEN_FILE").empty();
+  return !variable("AWS_ROLE_ARN").empty() && !variable("AWS_WEB_IDENTITY_TOKEN_FILE").empty();
 }
 
 bool has_container() {
-  return !from_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI").empty() ||
-         !from_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").empty();
+  return !variable("AWS_CONTAINER_CREDENTIALS_FULL_URI").empty() ||
+         !variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").empty();
 }
 
 }  // namespace

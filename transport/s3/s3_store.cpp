@@ -96,8 +96,7 @@ class S3Store final : public RemoteStore {
     const auto begun = SteadyClock::now();
     const Presence unseen = learner_.has_listed() ? Presence::absent : Presence::unknown;
     std::vector<Presence> found;
-    for (const std::string& name : probe.names) {
-      const bool is_there = catalogue_.has(name, clock_.unix_ms());
+    for (const bool is_there : catalogue_.has(probe.names, clock_.unix_ms())) {
       found.push_back(is_there ? Presence::present : unseen);
       if (found.back() != Presence::unknown) {
         count(StoreOperation::probe, is_there, {.begun = begun});
@@ -165,11 +164,13 @@ class S3Store final : public RemoteStore {
   using Task = UniqueFunction<void()>;
 
   void post(Task task) {
+    bool was_empty = false;
     {
       MutexLock lock(mutex_);
+      was_empty = tasks_.empty();
       tasks_.push_back(std::move(task));
     }
-    bucket_.session().wake();
+    if (was_empty) bucket_.session().wake();  // a system call
   }
 
   // --- the thread
