@@ -135,9 +135,9 @@ class BucketTest(unittest.TestCase):
         eventually(lambda: self.shared(second)["ready"], "the first listing")
         before = self.counted(second, 'cairn_shared_bucket_requests_total{call="get"}')
         self.assertEqual(self.match(second), len(KEYS))
-        objects = self.counted(second, "cairn_shared_bucket_objects")
+        # Neighbours are read with one request, if they are asked for within milliseconds of each other.
         reads = self.counted(second, 'cairn_shared_bucket_requests_total{call="get"}') - before
-        self.assertLessEqual(reads, objects)
+        self.assertLess(reads, len(KEYS))
         self.assertEqual(self.shared(second)["store"], "s3")
         second.stop(signal.SIGKILL)
         third = self.start()
