@@ -18,6 +18,11 @@ constexpr std::size_t kSlotsAtOnce = 48;
 
 }  // namespace
 
+void Ingest::fail(std::size_t item, Error error) {
+  items_[item].error = std::move(error);
+  if (!writers_.empty()) writers_[item].reset();
+}
+
 void Ingest::fail_all(const Error& error) {
   for (Item& item : items_) {
     if (item.state != State::present) item.error = error;

@@ -73,8 +73,9 @@ class Ingest {
   const std::vector<Item>& items() const { return items_; }
   // For fields that commit() needs and that are known only after add().
   CommitBlock& block(std::size_t item) { return items_[item].block; }
-  // The block will not be committed.
-  void fail(std::size_t item, Error error) { items_[item].error = std::move(error); }
+  // The block will not be committed, and no more bytes come. Returns its staging, which others may
+  // be waiting for: the other items, for example.
+  void fail(std::size_t item, Error error);
   void fail_all(const Error& error);
   // The error of the first item that has one; null if none has.
   const Error* first_error() const;

@@ -93,6 +93,16 @@ BUGS = {
          "    const bool may_go = slots[slot].pins == 0;"),
         ("    if (record.place == EvictionPlace::parked && record.pins == 0 && !record.is_protected &&",
          "    if (record.place == EvictionPlace::parked && record.pins == 0 &&")]),
+    "shared_block_is_not_stored": ("blockmgr/remote_tier/remote_tier.cpp", [
+        ("      remember(hash);\n      waiting_.push_back({.key = key, .parent = parent});\n",
+         "      remember(hash);\n"
+         "      if (waiting_.empty()) waiting_.push_back({.key = key, .parent = parent});\n")]),
+    "fetched_value_is_not_checked": ("blockmgr/remote_tier/remote_fetch.cpp", [
+        ("read.block.checksum != checksum_of(item.room)", "read.block.checksum == 0")]),
+    "upload_lets_go_of_its_block": ("blockmgr/remote_tier/remote_upload.cpp", [
+        ("    from.insert(from.end(), bytes.begin(), bytes.end());\n",
+         "    from.insert(from.end(), bytes.begin(), bytes.end());\n    upload_.reader.reset();\n"),
+        ("      counters.stored_bytes += upload_.reader->size_bytes();\n", "")]),
     "state_outlives_its_full_block": (STORE, [
         ("      block.parent = block.key.in(options_.full_group);\n", "      block.parent.reset();\n")]),
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "blockmgr/remote_tier/remote_tier.hpp"
 #include "tests/simulation/simulation_oracle.hpp"
 
 namespace cairn::sim {
@@ -19,6 +20,7 @@ class Clients {
     Oracle& oracle;
     BlockManager& manager;
     std::shared_ptr<Cache> cache;
+    std::shared_ptr<RemoteTier> remote_tier = {};  // null: the cache has none
   };
   explicit Clients(Parts parts);
   // Releases readers and ignores later results.
@@ -46,12 +48,15 @@ class Clients {
   void unpin(Random& random);
   void prefetch(Random& random);
   void demote(Random& random);
+  void share(Random& random);
+  void fetch(Random& random);
   // Releases all leases and readers.
   void let_go();
   std::uint64_t waiting() const;  // calls that have not ended
 
  private:
   struct State;
+  class Coming;
   void erase_key(KeyNumber key);
 
   const std::shared_ptr<State> state_;

@@ -49,7 +49,8 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
       : queue(parts.queue),
         oracle(parts.oracle),
         manager(parts.manager),
-        cache(std::move(parts.cache)) {
+        cache(std::move(parts.cache)),
+        remote_tier(std::move(parts.remote_tier)) {
     for (const Tier tier : kTiers) {
       if (cache->layout(tier) != nullptr) tiers.push_back(tier);
     }
@@ -166,6 +167,7 @@ struct Clients::State : std::enable_shared_from_this<Clients::State> {
   Oracle& oracle;
   BlockManager& manager;
   const std::shared_ptr<Cache> cache;
+  const std::shared_ptr<RemoteTier> remote_tier;
   std::vector<Tier> tiers;
   std::vector<std::shared_ptr<HeldLease>> leases;
   std::vector<std::shared_ptr<HeldReader>> readers;

@@ -114,8 +114,13 @@ class Run {
       return "advance";
     }
     if (seldom < 300) {
-      world_->manager().tick();
+      world_->tick();
       return "tick";
+    }
+    if (setup_.config.shared && random.once_in(12)) {
+      const bool shares = random.once_in(2);
+      shares ? clients.share(random) : clients.fetch(random);
+      return shares ? "share" : "fetch";
     }
     if (setup_.pins && random.once_in(16)) {
       static constexpr std::array<Verb, 4> kActions = {{{"pin", 1, &Clients::pin},
@@ -202,6 +207,7 @@ class Run {
                      .setup = setup_,
                      .config = config_,
                      .folder = here(),
+                     .store = store_,
                      .failpoint = [this](std::string_view place) { failpoint(place); }});
   }
 
@@ -344,7 +350,7 @@ class Run {
     // The calls that ended may have returned leases and readers.
     world_->clients().let_go();
     for (std::size_t tick = 0; tick < kNumTiers; ++tick) {
-      world_->manager().tick();
+      world_->tick();
       queue_.drain();
     }
     oracle_.look();
@@ -363,6 +369,7 @@ class Run {
   Queue queue_;
   Oracle oracle_;
   fakes::TempDir dir_{options_.folder};
+  Store::Values store_;
   bool folder_ = false;
   std::unique_ptr<World> world_;
   std::optional<Stopped> stopped_;

@@ -85,6 +85,8 @@ void Oracle::begin_life(const EventRing& ring, std::uint64_t next_event, bool fa
   promised_.clear();
   erased_.clear();
   committing_.clear();
+  to_be_stored_.clear();
+  left_too_early_.clear();
 }
 
 void Oracle::look() {
@@ -107,9 +109,11 @@ void Oracle::take(const BlockEvent& event) {
     }
     return;
   }
-  const Tier tier = *tier_of(*event.tier);
   const auto at = numbers_.find(*event.key);
   if (at == numbers_.end()) return finding_.report("an event names an unknown key");
+  // What this server knows of the store, which the store itself knows better.
+  if (event.tier == EventTier::shared) return;
+  const Tier tier = *tier_of(*event.tier);
   if (tell_) {
     std::fprintf(stderr, "  %s %s %s\n", text(at->second).c_str(),
                  std::string(to_string(event.kind)).c_str(), std::string(to_string(tier)).c_str());
@@ -137,7 +141,11 @@ void Oracle::take(const BlockEvent& event) {
   there = stored;
   // committed() sets the time of expiry.
   if (stored) return;
-  if (!present(at->second)) ends_[at->second] = {};
+  if (!present(at->second)) {
+    ends_[at->second] = {};
+    to_be_stored_.erase(at->second);
+    if (!in_store_.contains(at->second)) left_too_early_.insert(at->second);
+  }
   for (const KeyNumber child : children(at->second)) {
     // A pin of a block does not hold the blocks before it.
     if (present_in(child, tier) && !ever_pinned_.contains(child)) {
@@ -203,6 +211,18 @@ void Oracle::check_pins(TimePoint now) {
   std::erase_if(promised_, [now](const auto& promise) { return promise.second <= now; });
   for (const auto& [key, until] : promised_) {
     if (!present(key)) return finding_.report(text(key) + " disappeared while a pin held it");
+  }
+}
+
+void Oracle::shared(std::span<const KeyNumber> keys) {
+  for (const KeyNumber key : keys) {
+    if (present(key) && !ttl_ms(key) && !left_too_early_.contains(key)) to_be_stored_.insert(key);
+  }
+}
+
+void Oracle::check_shared() {
+  for (const KeyNumber key : to_be_stored_) {
+    if (!in_store_.contains(key)) return finding_.report(text(key) + " was shared and not stored");
   }
 }
 

@@ -117,6 +117,14 @@ class Oracle {
   void commit_begun(KeyNumber key);
   void commit_ended(KeyNumber key) { --committing_[key]; }
 
+  // --- the store that servers share
+  // A client asked for these keys to be stored there. Each that is present gets there, unless it
+  // leaves the cache before.
+  void shared(std::span<const KeyNumber> keys);
+  void reached_store(KeyNumber key) { in_store_.insert(key); }
+  // Every key that must have reached the store is there. REQUIRES: the store has no faults.
+  void check_shared();
+
   // --- durability
   void checkpoint_begun();
   void checkpoint_ended(bool well);
@@ -163,6 +171,10 @@ class Oracle {
   std::map<KeyNumber, int> committing_;  // commits under way
   std::set<KeyNumber> ever_pinned_;      // also in a life before: they may stay though unreachable
   std::map<KeyNumber, TimePoint> promised_;  // until when it is pinned for certain
+  std::set<KeyNumber> in_store_;
+  std::set<KeyNumber> to_be_stored_;
+  // A key that left the cache while it was to be stored. The shared tier may take it as stored.
+  std::set<KeyNumber> left_too_early_;
   const EventRing* ring_ = nullptr;
   std::uint64_t next_event_ = 0;
   bool faulty_ = false;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/hex.hpp"
 #include "blockmgr/index/config_check.hpp"
+#include "blockmgr/remote_tier/remote_value.hpp"
 
 namespace cairn::sim {
 
@@ -36,6 +38,18 @@ void add_kv_groups(Random& random, CacheConfig& config) {
     auto& made = config.tiers[index_of(tier)];
     if (made) made->num_blocks = units_for(config, tier, made->num_blocks);
   }
+}
+
+// The names of all keys in the store.
+Store::Names names_in_store(const Oracle& oracle, const CacheConfig& config) {
+  Store::Names names;
+  for (KeyNumber key = 0; key < oracle.keys(); ++key) {
+    const std::uint64_t fingerprint = fingerprint_of(config, oracle.group(key));
+    names.emplace("cairn:" + config.name + ":" + to_hex(std::as_bytes(std::span(&fingerprint, 1))) +
+                      ":" + to_hex(oracle.name(key).view().bytes()),
+                  key);
+  }
+  return names;
 }
 
 }  // namespace
@@ -99,6 +113,22 @@ Setup::Setup(std::uint64_t seed) {
   if (random.once_in(3)) add_kv_groups(random, config);
   pins = random.once_in(3);
   if (pins && random.once_in(2)) config.pins.max_share = 0.9;
+  if (random.once_in(3)) add_shared_tier(random);
+}
+
+void Setup::add_shared_tier(Random& random) {
+  using Write = RemoteTierConfig::Write;
+  const Write writes[] = {Write::on_commit, Write::on_evict, Write::second_use};
+  config.shared = RemoteTierConfig{.write = writes[random.below(3)]};
+  // The simulated store keeps its values for longer than a run lasts.
+  if (random.once_in(3)) config.shared->ttl_ms = 24ull * 3'600 * 1'000;
+  manager.has_remote_store[static_cast<std::size_t>(config.shared->store)] = true;
+  // The blocks of a fetch wait for each other's staging: there are two, however few bytes.
+  if (random.once_in(2)) manager.staging_bytes = 1;
+  if (!random.once_in(2)) return;
+  store_faults = {.fails_once_in = 20 + random.below(100),
+                  .flips_once_in = 20 + random.below(100),
+                  .loses_once_in = 50 + random.below(200)};
 }
 
 World::World(Parts parts)
@@ -116,6 +146,17 @@ World::World(Parts parts)
   options.failpoint = parts_.failpoint;
   manager_ = std::make_unique<BlockManager>(device_, *scheduler_, parts_.queue, log_, options);
   parts_.oracle.begin_life(manager_->events(), 0, parts_.setup.faulty);
+  if (parts_.config.shared) {
+    RemoteTiers::Beyond beyond;
+    beyond.stores[static_cast<std::size_t>(parts_.config.shared->store)] =
+        std::make_unique<Store>(Store::Parts{.queue = parts_.queue,
+                                             .oracle = parts_.oracle,
+                                             .values = parts_.store,
+                                             .names = names_in_store(parts_.oracle, parts_.config),
+                                             .faults = parts_.setup.store_faults});
+    remote_tiers_ = std::make_unique<RemoteTiers>(*manager_, std::move(beyond), parts_.queue,
+                                                  scheduler_->executor(), RemoteTierOptions{});
+  }
   make_cache(parts_.config);
   disk_.set_faults(parts_.setup.faults);
 }
@@ -128,8 +169,12 @@ void World::make_cache(const CacheConfig& config) {
     return;
   }
   cache_ = created->cache;
-  clients_ = std::make_unique<Clients>(Clients::Parts{
-      .queue = parts_.queue, .oracle = parts_.oracle, .manager = *manager_, .cache = cache_});
+  clients_ = std::make_unique<Clients>(
+      Clients::Parts{.queue = parts_.queue,
+                     .oracle = parts_.oracle,
+                     .manager = *manager_,
+                     .cache = cache_,
+                     .remote_tier = remote_tiers_ ? remote_tiers_->of(cache_) : nullptr});
 }
 
 void World::make_anew(const CacheConfig& config) {
@@ -149,8 +194,14 @@ void World::end_clients() {
   parts_.queue.drain();
 }
 
+void World::tick() {
+  manager_->tick();
+  if (remote_tiers_) remote_tiers_->poll();
+}
+
 World::~World() {
   clients_.reset();
+  remote_tiers_.reset();
   cache_.reset();
   manager_.reset();
   parts_.oracle.end_life();
@@ -171,7 +222,9 @@ void World::check_evictions() {
       others += now.tiers[i].evictions[r] - before_.tiers[i].evictions[r];
     }
     const bool same_size = now.tiers[i].capacity_blocks == before_.tiers[i].capacity_blocks;
-    const bool offloads = parts_.config.offload == OffloadMode::on_evict && tier != Tier::disk;
+    const bool offloads =
+        (parts_.config.offload == OffloadMode::on_evict && tier != Tier::disk) ||
+        (parts_.config.shared && parts_.config.shared->write == RemoteTierConfig::Write::on_evict);
     if (cut[i] && others == 0 && same_size && !offloads) {
       parts_.oracle.finding().report("a block was evicted from " + std::string(to_string(tier)) +
                                      " before its child");
@@ -260,6 +313,7 @@ void World::check_at_rest() {
       }
     }
   }
+  if (!parts_.setup.faulty && !parts_.setup.store_faults.any()) parts_.oracle.check_shared();
   const auto transfers = manager_->transfer_counts();
   expect(transfers.queued == 0 && transfers.running == 0, "transfers have not ended");
 }

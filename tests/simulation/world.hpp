@@ -7,10 +7,12 @@
 #include <string_view>
 
 #include "blockmgr/block_manager.hpp"
+#include "blockmgr/remote_tier/remote_tiers.hpp"
 #include "tests/simulation/clients.hpp"
 #include "tests/simulation/device.hpp"
 #include "tests/simulation/disk.hpp"
 #include "tests/simulation/simulation_oracle.hpp"
+#include "tests/simulation/store.hpp"
 
 namespace cairn::sim {
 
@@ -21,12 +23,16 @@ std::uint32_t units_for(const CacheConfig& config, Tier tier, std::uint32_t bloc
 struct Setup {
   explicit Setup(std::uint64_t seed);
   CacheConfig config;
-  bool pins = false;  // clients pin, prefetch and demote
+  bool pins = false;           // clients pin, prefetch and demote
+  Store::Faults store_faults;  // only of a cache with a shared tier
   TransferSchedulerOptions scheduler;
   BlockManagerOptions manager;
   Device::Options device;
   bool faulty = false;
   Disk::Faults faults;
+
+ private:
+  void add_shared_tier(Random& random);
 };
 
 // One run of a server: a simulated device and disk, and the real code above them.
@@ -38,6 +44,7 @@ class World {
     const Setup& setup;
     CacheConfig config;  // the setup's, with later changes
     std::filesystem::path folder;
+    Store::Values& store;
     // Called at each place of BlockManagerOptions::failpoint.
     std::function<void(std::string_view)> failpoint;
   };
@@ -51,6 +58,8 @@ class World {
   Cache& cache() { return *cache_; }
   Clients& clients() { return *clients_; }
   void end_clients();
+  // Does the work that a server does every few tens of milliseconds.
+  void tick();
   // Removes the cache under its clients and creates an empty one with its name.
   void make_anew(const CacheConfig& config);
   bool started() const { return cache_ != nullptr; }
@@ -71,6 +80,7 @@ class World {
   Logger log_;
   std::unique_ptr<TransferScheduler> scheduler_;
   std::unique_ptr<BlockManager> manager_;
+  std::unique_ptr<RemoteTiers> remote_tiers_;
   std::shared_ptr<Cache> cache_;
   std::unique_ptr<Clients> clients_;
   CacheStats before_ = {};  // the last check_evictions()

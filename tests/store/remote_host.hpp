@@ -75,9 +75,10 @@ struct Host {
 
   explicit Host(MemoryStore& store, const RemoteTierConfig& shared = {},
                 TierSizes sizes = {.pinned = 16}, const ServedTo& served = {},
-                const std::optional<PressureConfig>& pressure = {})
+                const std::optional<PressureConfig>& pressure = {},
+                const BlockManagerOptions& options = with_store())
       : served_to(served),
-        rig({.options = with_store()}),
+        rig({.options = options}),
         tiers(*rig.manager, beyond(std::make_unique<Lent>(store), peers_of(served)), rig.clock,
               rig.scheduler->executor(), {}) {
     CacheConfig config = small_cache(sizes);

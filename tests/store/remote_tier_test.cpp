@@ -296,6 +296,23 @@ TEST(RemoteTier, AWrongValueKeepsThePrefixBeforeIt) {
   EXPECT_EQ(status.blocks_done, 2u);
 }
 
+// The first blocks kept their staging until the last one ended, and the last one waited for it.
+TEST(RemoteTier, AWrongValueReturnsItsStagingToTheBlocksBehindIt) {
+  MemoryStore store;
+  Host one(store);
+  one.put(keys(1, 3));
+  value_of(store, 0).back() ^= 1;
+  value_of(store, 1).back() ^= 1;
+  BlockManagerOptions options = with_store();
+  options.staging_bytes = 1;  // two blocks, the least
+  Host other(store, {}, {.disk = 8}, {}, {}, options);
+  const auto beyond = other.look(keys(1, 3));
+  EXPECT_EQ(beyond.blocks, 3u);
+  EXPECT_EQ(other.rig.manager->transfer(beyond.transfers.back()).value().state,
+            TransferState::failed);
+  EXPECT_EQ(other.cache->stats().leases, 0u);
+}
+
 TEST(RemoteTier, AStoreThatIsDownIsAMissAndDropsWrites) {
   MemoryStore store;
   Host one(store);
