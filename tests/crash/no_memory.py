@@ -6,6 +6,7 @@ usage: no_memory.py CAIRN_SERVER FAULTS_LIBRARY [--tries N] [--seed N] [--only K
 """
 
 import argparse
+import contextlib
 import hashlib
 import http.client
 import json
@@ -28,6 +29,7 @@ ALL = -1000  # no allocation fails
 NEVER = 1 << 40  # in allocations from now
 ANSWER_S = 10  # an answer that takes longer counts as lost
 WARM_UP = 3  # requests of a kind until its buffers have their final size
+AT_REST = 4  # readings of the state that must agree before it is taken as the server's own
 MEASURED = 8  # requests of a kind to measure what each legitimately leaves: a transfer's end state, a name
 # Tolerance for tables that grow now and then: for a kind, and for each request.
 SLACK_BYTES, SLACK_A_REQUEST_BYTES = 8 << 10, 64
@@ -77,16 +79,16 @@ class Caller:
             return UnixConnection(self.unix_path, timeout=ANSWER_S)
         return http.client.HTTPConnection(self.server.address, timeout=ANSWER_S)
 
-    def __call__(self, method, path, body=None, over_unix=False, **headers):
+    def __call__(self, method, path, body=None, over_unix=False, over=None, **headers):
         """Returns (status, body), or None if the server closed the connection without an answer. A dict is sent as
-        JSON."""
+        JSON. `over`: a connection to use, which stays open."""
         headers = {"Authorization": f"Bearer {TOKEN}", **{name.replace("_", "-"): headers[name] for name in headers}}
         if isinstance(body, dict):
             body = json.dumps(body)
             headers.setdefault("Content-Type", "application/json")
         elif body is not None:
             headers.setdefault("Content-Type", "application/octet-stream")
-        connection = self.open(over_unix)
+        connection = over or self.open(over_unix)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
@@ -98,7 +100,8 @@ class Caller:
         except (OSError, http.client.HTTPException):
             return None
         finally:
-            connection.close()
+            if over is None:
+                connection.close()
 
 
 class Site:
@@ -139,22 +142,40 @@ class Site:
         return fail_after - left, self.memory.failed() > before
 
     def state(self):
-        """Everything that a request might leave behind."""
-        cache = self.call("GET", CACHE)[1]
-        metrics = self.call("GET", "/metrics")[1].decode().splitlines()
+        """Everything that a request might leave behind, asked over one connection: the files of others that are still
+        closing would count."""
+        with contextlib.closing(self.call.open()) as connection:
+            return self.state_over(connection)
+
+    def state_over(self, connection):
+        def asked(path):
+            return self.call("GET", path, over=connection)[1]
+
+        cache = asked(CACHE)
+        metrics = asked("/metrics").decode().splitlines()
         rows = {row.rsplit(" ", 1)[0]: float(row.rsplit(" ", 1)[1]) for row in metrics if not row.startswith("#")}
         return {
             "leases": cache["leases"],
             "slots": {tier: tier_state["blocks"] for tier, tier_state in cache["tiers"].items()},
-            "transfers": self.call("GET", "/v1/system")[1]["transfers"],
-            "caches": [cache["name"] for cache in self.call("GET", "/v1/caches")[1]["caches"]],
-            "groups": self.call("GET", "/v1/groups")[1]["groups"],
-            "agents": self.call("GET", "/v1/agents")[1]["agents"],
+            "transfers": asked("/v1/system")["transfers"],
+            "caches": [cache["name"] for cache in asked("/v1/caches")["caches"]],
+            "groups": asked("/v1/groups")["groups"],
+            "agents": asked("/v1/agents")["agents"],
             "connections": rows["cairn_http_connections"],
             "bodies": {row: value for row, value in rows.items() if row.startswith("cairn_allocator_allocated_bytes")},
             "open files": len(list((self.process / "fd").iterdir())),
             "threads": len(list((self.process / "task").iterdir())),
         }
+
+    def state_at_rest(self):
+        """The state once it stays the same, with no connection but the one that asks."""
+        deadline = time.monotonic() + PATIENCE_S
+        seen = []
+        while len(seen) < AT_REST or any(one != seen[-1] for one in seen) or seen[-1]["connections"] != 1:
+            assert time.monotonic() < deadline, f"it does not come to rest: {seen[-1]}"
+            seen = [*seen, self.state()][-AT_REST:]
+            time.sleep(0.02)
+        return seen[-1]
 
     def held(self):
         """The server's memory with an empty cache."""
@@ -179,11 +200,12 @@ class Site:
     def try_kind(self, name, kind, tries, chance):
         for _ in range(WARM_UP):
             made, _ = self.attempt(kind, NEVER)
+        self.state_at_rest()  # what the questions keep is not the requests'
         unharmed = self.held()
         for _ in range(MEASURED):
             self.attempt(kind, NEVER)
-        eventually(lambda: self.state()["connections"] == 1, "those of the warm-up to be closed")
-        live, before = self.held(), self.state()
+        self.state_at_rest()
+        live, before = self.held(), self.state_at_rest()
         each = max(0, live - unharmed) / MEASURED
         # The server's other threads allocate too: allow a little more than the request needs.
         places = range(made + 4)
