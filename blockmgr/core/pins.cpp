@@ -120,11 +120,8 @@ void Pins::move_up(CacheLock& locked, EntryNumber number, Pinned& pinned) {
   const SlotRef highest = locked->store.highest_copy(entry);
   if (highest.tier() == pinned.tier) return;
   const Place place{.tier = highest.tier(), .units = locked->store.units_in(highest)};
-  if (!fits_tier(locked, place)) return;
   const std::vector<LeaseHolder> holders = holders_of(pinned);
-  for (const LeaseHolder& holder : holders) {
-    if (!fits_token(locked, place, holder)) return;
-  }
+  if (!fits(locked, place, holders)) return;
   for (const LeaseHolder& holder : holders) {
     auto& units = tokens_.at(name_of(holder)).units;
     units[index_of(pinned.tier)] -= pinned.units;
@@ -300,21 +297,37 @@ void Pins::settle_all(CacheLock& locked) {
       tokens_.at(name_of(holder)).units[index_of(pinned.tier)] -= pinned.units;
     }
     const Place place{.tier = next->tier(), .units = locked->store.units_in(*next)};
-    const bool fits =
-        fits_tier(locked, place) && std::ranges::all_of(holders, [&](const LeaseHolder& holder) {
-          return fits_token(locked, place, holder);
-        });
+    const bool has_room = fits(locked, place, holders);
     pinned.tier = place.tier;
-    pinned.units = fits ? place.units : 0;
+    pinned.units = has_room ? place.units : 0;
     for (const LeaseHolder& holder : holders) {
       tokens_.at(name_of(holder)).units[index_of(pinned.tier)] += pinned.units;
     }
-    if (fits) {
+    if (has_room) {
       locked->store.protect(*next);
     } else {
       forget(trail.entry);
     }
   }
+}
+
+bool Pins::fits(CacheLock& locked, const Place& place, std::span<const LeaseHolder> holders) const {
+  return fits_tier(locked, place) && std::ranges::all_of(holders, [&](const LeaseHolder& holder) {
+           return fits_token(locked, place, holder);
+         });
+}
+
+bool Pins::may_move(CacheLock& locked, SlotRef from) {
+  if (!locked->store.record(from).is_protected) return true;
+  settle(locked);
+  const EntryNumber number = locked->store.record(from).owner;
+  const auto slots = locked->store.entry(number).slots;
+  for (const Tier tier : kTiers) {
+    if (tier == from.tier() || slots[index_of(tier)] == kNoSlot) continue;
+    const std::uint32_t units = locked->store.units_in({tier, slots[index_of(tier)]});
+    return fits(locked, {.tier = tier, .units = units}, holders_of(entries_.at(number)));
+  }
+  return false;
 }
 
 bool Pins::is_of_others(const LeaseHolder& holder, EntryNumber entry) const {

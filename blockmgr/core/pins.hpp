@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -25,7 +26,7 @@ class CacheLock;
 //
 // Each pinned key has one protected copy: the highest at the latest pin. Eviction does not take
 // that copy. A transfer that moves the block takes the protection along, if the other tier's bounds
-// allow it; otherwise the pin loses the block, as it does when a client deletes the key. A copy
+// allow it; otherwise the protected copy stays. The pin loses a block that a client deletes. A copy
 // that a transfer adds in a higher tier is not protected.
 //
 // Bounds: PinShares by tier and token, and the constants below. A block counts once in its tier,
@@ -81,6 +82,9 @@ class Pins {
   void settle(CacheLock& locked) {
     if (locked_store(locked).any_unprotected()) settle_all(locked);
   }
+  // Whether the pins of this copy, which a move would drop, find room for another copy of its key.
+  // True if no pin protects it.
+  bool may_move(CacheLock& locked, SlotRef from);
   // Another token's pin holds the block.
   bool is_of_others(const LeaseHolder& holder, EntryNumber entry) const;
 
@@ -159,6 +163,8 @@ class Pins {
   void move_up(CacheLock& locked, EntryNumber entry, Pinned& pinned);
   void remove(CacheLock& locked, EntryNumber entry, Number pin);
   void forget(EntryNumber entry);
+  // The bounds of the tier and of the pins' tokens, which do not count the block now, allow it.
+  bool fits(CacheLock& locked, const Place& place, std::span<const LeaseHolder> holders) const;
   bool end_step(CacheLock& locked, Number pin, std::size_t blocks);
   void close(Number pin);
 

@@ -296,11 +296,21 @@ bool Transfers::arrived(CacheLock& locked, TransferBatch& batch, std::size_t ind
 
 void Transfers::drop_moved_copies(CacheLock& locked, const Moved& moved) {
   const auto slots = locked->store.entry(moved.key).slots;
+  std::optional<SlotRef> pinned;
   for (Tier tier : kTiers) {
     const bool goes = tier != moved.to && (tier < moved.to || tier == moved.from);
-    if (slots[index_of(tier)] != kNoSlot && goes) {
-      drop_unless_leased(locked, {tier, slots[index_of(tier)]});
+    if (slots[index_of(tier)] == kNoSlot || !goes) continue;
+    const SlotRef copy{tier, slots[index_of(tier)]};
+    if (locked->store.record(copy).is_protected) {
+      pinned = copy;
+    } else {
+      drop_unless_leased(locked, copy);
     }
+  }
+  // The last one, so that its pins find the copy that was moved. A copy that is being read would go
+  // later, when there may be no room for them any more.
+  if (pinned && locked->store.record(*pinned).pins == 0 && locked->pins.may_move(locked, *pinned)) {
+    drop_unless_leased(locked, *pinned);
   }
 }
 

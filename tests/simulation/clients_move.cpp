@@ -48,7 +48,6 @@ void Clients::transfer(Random& random) {
                           .move = random.once_in(3),
                           .priority = static_cast<std::int32_t>(random.below(3))};
   if (lease != nullptr) request.lease = lease->id;
-  if (request.move) self.oracle.may_go(chain);  // a tier without room for pins ends them
   const bool drains = random.once_in(16);
   if (drains) self.oracle.all_may_go();
   const auto id =
@@ -130,7 +129,6 @@ void Clients::demote(Random& random) {
   const auto chain = self.some_chain(random);
   const auto names = self.names(chain);
   self.oracle.held_in_this_step(chain);
-  self.oracle.may_go(chain);  // a tier without room for pins ends them
   const auto begun = self.cache->demote({.keys = names, .spares_shared = random.once_in(2)});
   if (!begun) return self.expect("demote", begun.error(), {});
   for (const TransferId id : begun->transfers) self.transfers.push_back(id);
