@@ -341,18 +341,13 @@ class Run {
     if (setup_.faulty) rot_a_slot(here(), random);
   }
 
-  // Clients release everything, and everything under way ends. What the end of a call leaves to the
-  // next call, a tick does: a tier that is under pressure because of that end becomes smaller. Its
-  // blocks go down a tier, which may be under pressure then.
+  // Clients release everything, and everything under way ends.
   void rest() {
     world_->clients().let_go();
     queue_.drain();
     // The calls that ended may have returned leases and readers.
     world_->clients().let_go();
-    for (std::size_t tick = 0; tick < kNumTiers; ++tick) {
-      world_->tick();
-      queue_.drain();
-    }
+    world_->settle();
     oracle_.look();
     if (finding_.any()) return;
     world_->check_at_rest();

@@ -192,6 +192,15 @@ void World::end_clients() {
   clients_->let_go();
   clients_.reset();
   parts_.queue.drain();
+  // Otherwise the stop does it, unseen.
+  settle();
+}
+
+void World::settle() {
+  for (std::size_t i = 0; i < kNumTiers; ++i) {
+    tick();
+    parts_.queue.drain();
+  }
 }
 
 void World::tick() {

@@ -58,6 +58,9 @@ class World {
   Cache& cache() { return *cache_; }
   Clients& clients() { return *clients_; }
   void end_clients();
+  // Does what the end of a call leaves to the next one: a tier that is under pressure because of
+  // that end becomes smaller. Its blocks go down a tier, which may be under pressure then.
+  void settle();
   // Does the work that a server does every few tens of milliseconds.
   void tick();
   // Removes the cache under its clients and creates an empty one with its name.
