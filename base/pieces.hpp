@@ -2,9 +2,11 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/hash.hpp"
 
@@ -27,6 +29,17 @@ inline std::uint64_t checksum_of(std::span<const iovec> pieces) {
     hash.add({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
   }
   return hash.value();
+}
+
+// The first `size_bytes` of the pieces, or all of them if they have fewer.
+inline std::vector<iovec> first_bytes(std::span<const iovec> pieces, std::uint64_t size_bytes) {
+  std::vector<iovec> first;
+  for (const iovec& piece : pieces) {
+    if (size_bytes == 0) break;
+    first.push_back({piece.iov_base, std::min<std::uint64_t>(piece.iov_len, size_bytes)});
+    size_bytes -= first.back().iov_len;
+  }
+  return first;
 }
 
 // iovec has no const variant.

@@ -87,7 +87,12 @@ int main(int argc, char** argv) {
   if (!plain || plain->err != 0) return 1;
   for (int round = 0; round < kRounds; ++round) {
     measure("ours", bytes, count, [&] {
-      must(wait([&](auto done) { store->read({.name = name, .into = place}, std::move(done)); }));
+      must(wait([&](auto done) {
+        store->read({{.name = name, .into = place}},
+                    [done](std::size_t, const RemoteStore::ReadResult& size) mutable {
+                      size ? done(size->has_value()) : done(size.error());
+                    });
+      }));
     });
     measure("hiredis", bytes, count, [&] {
       auto* const reply =

@@ -183,7 +183,7 @@ def metrics(programs):
         keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
         server = Server(programs / "cairn-server", folder, "--config", folder / "config.json", "--runtime", "host",
                         env={**os.environ, **keys})
-        make_cache(server, "a", pinned=4, disk=4, shared={})
+        make_cache(server, "a", pinned=4, disk=4, shared={"codec": "bytes"})
         store(server, "a", 1, "pinned")
         move(server, "a", [1], "disk")
 

@@ -35,7 +35,7 @@ readonly program='
     # A client has errors of its own: the answers of a server.
     home["boost/system/"] = " base client "
     home["xxh"] = " base "
-    home["zstd"] = " blockmgr/snapshot/snapshot_zstd.cpp "
+    home["zstd"] = " blockmgr/snapshot/snapshot_zstd.cpp transport/record/plane_codec.cpp "
     home["numa"] = " memory "
     home["cuda"] = " memory transport "
     home["nccl"] = " transport "

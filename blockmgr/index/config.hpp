@@ -14,6 +14,7 @@
 #include "blockmgr/index/types.hpp"
 #include "layouts/geometry.hpp"
 #include "memory/exported_memory.hpp"
+#include "transport/record/medium_codec.hpp"
 
 namespace cairn {
 
@@ -142,6 +143,7 @@ struct RemoteTierConfig {
     on_evict,    // when the last copy in the cache makes room
     second_use,  // when a match finds it
   } write = Write::on_commit;
+  Codec codec = Codec::none;    // for placement `values`
   std::string name_space = {};  // servers with the same one share blocks; empty: the cache's name
   std::uint64_t ttl_ms = 0;     // each use restarts it; 0: as long as the store keeps the block
 

@@ -36,6 +36,11 @@ Result<> check_pin_share(const char* what, double share) {
 constexpr std::uint64_t kMinHolderTtlMs = 1'000;
 
 Result<> check_holders(const RemoteTierConfig& shared, const BlockManagerOptions& options) {
+  if (shared.codec != Codec::none) {
+    return Error{ErrorCode::impossible,
+                 "shared.codec is given, which requires placement values: with holders, blocks are "
+                 "read from other servers' memory"};
+  }
   if (!options.is_advertised) {
     return Error{ErrorCode::impossible,
                  "shared.placement is holders, but other servers do not know this server's URL: "

@@ -39,6 +39,16 @@ std::uint32_t share_of(const Cache& cache) {
   return cache.config().tiers[index_of(default_tier_of(cache))]->num_blocks / kShareOfTier;
 }
 
+// Encoded blocks that wait for the store take memory beside the tiers.
+constexpr std::uint64_t kMaxEncodedBytes = 256ull << 20;
+
+std::uint32_t most_writes(const Cache& cache, const RemoteStore& store) {
+  const std::uint32_t most = store.habits().max_writes;
+  if (cache.config().shared->codec == Codec::none) return most;
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(most, kMaxEncodedBytes / cache.block_bytes()));
+}
+
 }  // namespace
 
 Tier default_tier_of(const Cache& cache) {
@@ -62,11 +72,12 @@ RemoteContext::RemoteContext(std::shared_ptr<Cache> of, const Beyond& beyond,
       name_prefixes(prefixes_of(cache->config(), fingerprints)),
       ttl_ms(cache->config().shared->ttl_ms),
       max_storing(std::clamp(share_of(*cache), kMinStoring,
-                             std::max(kMinStoring, store.habits().max_writes))),
+                             std::max(kMinStoring, most_writes(*cache, store)))),
       step_bytes(store.habits().step_bytes),
       step_blocks(std::min<std::uint64_t>(store.habits().step_values,
                                           std::max(kMinStep, share_of(*cache)))),
-      events(remote_events) {}
+      events(remote_events),
+      codec({.codec = cache->config().shared->codec, .clock = cache->core()->services->clock}) {}
 
 std::string RemoteContext::name_of(KeyView key) const {
   std::string name = name_prefixes[key.kv_group];

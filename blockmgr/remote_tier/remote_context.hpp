@@ -14,6 +14,7 @@
 #include "blockmgr/remote_tier/remote_events.hpp"
 #include "blockmgr/remote_tier/remote_holder.hpp"
 #include "blockmgr/remote_tier/remote_value.hpp"
+#include "transport/record/medium_codec.hpp"
 #include "transport/store/block_peers.hpp"
 #include "transport/store/remote_store.hpp"
 
@@ -67,6 +68,7 @@ struct RemoteContext {
   const std::uint64_t step_blocks;
   const RemoteEvents events;  // about values in the store
   RemoteCounters counters = {};
+  MediumCodec codec;
 
   std::string name_of(KeyView key) const;
   std::uint64_t fingerprint_of(const BlockKey& key) const { return fingerprints[key.kv_group()]; }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -34,6 +36,11 @@ class Step : public std::enable_shared_from_this<Step> {
     std::size_t first = 0;  // index of the first key
     std::size_t count = 0;
   };
+  // A block that has room for its bytes.
+  struct ToRead {
+    std::shared_ptr<Step> step;
+    std::size_t item = 0;
+  };
   Step(std::shared_ptr<RemoteFetch> fetch, Part part)
       : fetch_(std::move(fetch)),
         first_(part.first),
@@ -44,12 +51,62 @@ class Step : public std::enable_shared_from_this<Step> {
     for (std::size_t i = 0; i < part.count; ++i) ingest_.add({.handle = {}, .key = key_of(i)});
   }
 
-  // `filled` runs once, when no more bytes come.
-  void fill(UniqueFunction<void()> filled) {
-    filled_ = std::move(filled);
+  struct Filling {
+    // Runs for each block as soon as it has room: before fill() returns, unless room is short.
+    UniqueFunction<void(ToRead)> read;
+    UniqueFunction<void()> filled;  // runs once, when no more bytes come
+  };
+  void fill(Filling filling) {
+    filling_ = std::move(filling);
     ingest_.allocate({.tier = fetch_->to}, [self = shared_from_this()](const Result<>& granted) {
-      granted ? self->read_all() : self->filled_();
+      granted ? self->find_room() : self->filling_.filled();
     });
+  }
+
+  // --- the blocks that `read` got
+  RemoteStore::Read begin_read(std::size_t i) {
+    fetch_->context->codec.reading.begin();
+    return {.name = fetch_->context->name_of(key_of(i)), .into = memory_of_value(items_[i])};
+  }
+  void have_value(std::size_t i, const RemoteStore::ReadResult& size_bytes) {
+    fetch_->context->codec.reading.end(size_bytes ? size_bytes->value_or(0) : 0);
+    if (size_bytes && !*size_bytes) {
+      ++fetch_->context->counters.absent;
+      fetch_->context->events.removed(key_of(i));
+      return end_item(i, absent_from_tier(key_of(i)));
+    }
+    if (!size_bytes && size_bytes.error().code != ErrorCode::wrong_length) {
+      return end_item(i, size_bytes.error());
+    }
+    const std::uint64_t come = size_bytes ? **size_bytes : 0;
+    if (come <= kRemoteHeaderBytes) return check_value(i, WrongValue::length);
+    if (come == kRemoteHeaderBytes + bytes_of(i)) return check_value(i, {});
+    // The network's thread serves all caches, so it does not decode.
+    fetch_->context->executor.post([self = shared_from_this(), i, come] {
+      self->check_value(i, self->decode(i, come - kRemoteHeaderBytes));
+    });
+  }
+  void read_from_others(std::vector<std::size_t> items) {
+    const auto at = std::make_shared<const std::vector<std::size_t>>(std::move(items));
+    SourceRead read{.context = fetch_->context};
+    for (const std::size_t i : *at) {
+      read.blocks.push_back({.key = key_of(i),
+                             .sources = &fetch_->sources[first_ + i],
+                             .into = memory_of_answer(items_[i])});
+    }
+    read.look = [self = shared_from_this(), at](std::size_t block, const Result<bool>& there) {
+      const auto why = there ? self->look_at((*at)[block]) : WrongValue::length;
+      return why ? Result<>(self->count_wrong((*at)[block], *why)) : Result<>();
+    };
+    read.is_not_there = [self = shared_from_this(), at](std::size_t block,
+                                                        const BlockSource& source) {
+      self->fetch_->is_not_there(self->key_of((*at)[block]), source);
+    };
+    read.ended = [self = shared_from_this(), at](std::size_t block, const Result<>& result) {
+      if (result) return self->finish_item((*at)[block]);
+      self->end_item((*at)[block], result.error());
+    };
+    start_source_read(std::move(read));
   }
 
   // Commits the prefix that arrived. If `blocks` is less than all, `error` is set.
@@ -102,42 +159,14 @@ class Step : public std::enable_shared_from_this<Step> {
     return cache().block_bytes(key_of(item).kv_group());
   }
 
-  void read_all() {
-    {
-      MutexLock lock(mutex_);
-      has_room_.emplace();
-    }
+  void find_room() {
     for (std::size_t i = 0; i < items_.size(); ++i) {
       ingest_.room(i, [self = shared_from_this(), i](const Result<std::span<const iovec>>& room) {
         if (!room) return self->end_item(i, room.error());
-        self->read(i, *room);
+        self->items_[i].room.assign(room->begin(), room->end());
+        self->filling_.read({.step = self, .item = i});
       });
     }
-    std::vector<std::size_t> together;
-    {
-      MutexLock lock(mutex_);
-      together = std::move(*has_room_);
-      has_room_.reset();
-    }
-    // Blocks that still wait for room are read later, one by one: their room may come from the
-    // others' staging.
-    if (!together.empty()) read_from_others(together);
-  }
-
-  void read(std::size_t i, std::span<const iovec> room) {
-    items_[i].room.assign(room.begin(), room.end());
-    if (!fetch_->sources.empty()) {
-      {
-        MutexLock lock(mutex_);
-        if (has_room_) has_room_->push_back(i);
-        if (has_room_) return;
-      }
-      return read_from_others({i});
-    }
-    RemoteContext& context = *fetch_->context;
-    context.store.read(
-        {.name = context.name_of(key_of(i)), .into = memory_of_value(items_[i])},
-        [self = shared_from_this(), i](const Result<bool>& there) { self->have_value(i, there); });
   }
 
   static iovec memory_of_header(Item& item) { return {item.header.data(), item.header.size()}; }
@@ -153,64 +182,46 @@ class Step : public std::enable_shared_from_this<Step> {
     return into;
   }
 
-  void have_value(std::size_t i, const Result<bool>& there) {
+  // An encoded value arrives where its plain bytes will be, which have more room than it needs.
+  std::optional<WrongValue> decode(std::size_t i, std::uint64_t encoded_bytes) {
     RemoteContext& context = *fetch_->context;
-    if (there && !*there) {
-      ++context.counters.absent;
-      context.events.removed(key_of(i));
-      return end_item(i, absent_from_tier(key_of(i)));
+    const std::span<const iovec> room = items_[i].room;
+    const auto encoded = std::make_unique_for_overwrite<std::byte[]>(encoded_bytes);
+    std::uint64_t at = 0;
+    for (const iovec& piece : first_bytes(room, encoded_bytes)) {
+      std::memcpy(encoded.get() + at, piece.iov_base, piece.iov_len);
+      at += piece.iov_len;
     }
-    if (!there && there.error().code != ErrorCode::wrong_length) {
-      return end_item(i, there.error());
-    }
-    if (const auto why = look_at(i, there)) {
-      context.store.erase(context.name_of(key_of(i)));
-      context.events.removed(key_of(i));
-      return end_item(i, wrong(key_of(i), *why));
-    }
-    finish_item(i);
+    const std::span<const std::byte> bytes(encoded.get(), encoded_bytes);
+    if (!is_encoded(bytes)) return WrongValue::length;
+    if (!context.codec.decode(bytes, room)) return WrongValue::checksum;
+    return {};
   }
 
-  void read_from_others(const std::vector<std::size_t>& together) {
-    SourceRead read{.context = fetch_->context};
-    for (const std::size_t i : together) {
-      read.blocks.push_back({.key = key_of(i),
-                             .sources = &fetch_->sources[first_ + i],
-                             .into = memory_of_answer(items_[i])});
-    }
-    read.look = [self = shared_from_this(), together](std::size_t at, const Result<bool>& there) {
-      const auto why = self->look_at(together[at], there);
-      return why ? Result<>(wrong(self->key_of(together[at]), *why)) : Result<>();
-    };
-    read.is_not_there = [self = shared_from_this(), together](std::size_t at,
-                                                              const BlockSource& source) {
-      self->fetch_->is_not_there(self->key_of(together[at]), source);
-    };
-    read.ended = [self = shared_from_this(), together](std::size_t at, const Result<>& result) {
-      if (result) return self->finish_item(together[at]);
-      self->end_item(together[at], result.error());
-    };
-    start_source_read(std::move(read));
+  void check_value(std::size_t i, std::optional<WrongValue> why) {
+    if (!why) why = look_at(i);
+    if (!why) return finish_item(i);
+    RemoteContext& context = *fetch_->context;
+    context.store.erase(context.name_of(key_of(i)));
+    context.events.removed(key_of(i));
+    end_item(i, count_wrong(i, *why));
   }
 
-  // Returns why the bytes are not the block, and counts it.
-  std::optional<WrongValue> look_at(std::size_t i, const Result<bool>& there) {
+  // Returns why the bytes are not the block.
+  std::optional<WrongValue> look_at(std::size_t i) {
     Item& item = items_[i];
-    RemoteContext& context = *fetch_->context;
-    std::optional<WrongValue> why;
-    if (!there) {
-      why = WrongValue::length;
-    } else {
-      RemoteHeaderRead read =
-          read_remote_header(item.header, {.fingerprint = context.fingerprint_of(key_of(i)),
-                                           .key = key_of(i),
-                                           .size_bytes = bytes_of(i)});
-      why = read.wrong;
-      if (!why && read.block.checksum != checksum_of(item.room)) why = WrongValue::checksum;
-      item.block = std::move(read.block);
-    }
-    if (why) ++context.counters.wrong[static_cast<std::size_t>(*why)];
-    return why;
+    RemoteHeaderRead read =
+        read_remote_header(item.header, {.fingerprint = fetch_->context->fingerprint_of(key_of(i)),
+                                         .key = key_of(i),
+                                         .size_bytes = bytes_of(i)});
+    if (read.wrong) return read.wrong;
+    if (read.block.checksum != checksum_of(item.room)) return WrongValue::checksum;
+    item.block = std::move(read.block);
+    return {};
+  }
+  Error count_wrong(std::size_t i, WrongValue why) {
+    ++fetch_->context->counters.wrong[static_cast<std::size_t>(why)];
+    return wrong(key_of(i), why);
   }
 
   void finish_item(std::size_t i) {
@@ -219,17 +230,14 @@ class Step : public std::enable_shared_from_this<Step> {
 
   void end_item(std::size_t i, std::optional<Error> error) {
     if (error) ingest_.fail(i, std::move(*error));
-    if (--left_ == 0) filled_();
+    if (--left_ == 0) filling_.filled();
   }
 
   const std::shared_ptr<RemoteFetch> fetch_;
   const std::size_t first_;
   std::vector<Item> items_;
   std::atomic<std::size_t> left_;
-  Mutex mutex_;
-  // While room is being handed out: the blocks that have it, to be read together.
-  std::optional<std::vector<std::size_t>> has_room_ CAIRN_GUARDED_BY(mutex_);
-  UniqueFunction<void()> filled_;
+  Filling filling_;
   Ingest ingest_;  // the same blocks as items_
 };
 
@@ -282,12 +290,50 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
       const auto step = std::make_shared<Step>(fetch_, part);
       steps_.push_back({.step = step});
       return [this, step] {
-        step->fill([self = shared_from_this(), at = step.get()] { self->filled(*at); });
+        step->fill(
+            {.read = [self = shared_from_this()](Step::ToRead one) { self->read(std::move(one)); },
+             .filled = [self = shared_from_this(), at = step.get()] { self->filled(*at); }});
+      };
+    }
+    // Last, because blocks of all steps may lie together in a store.
+    if (!to_read_.empty()) {
+      return [this, together = std::exchange(to_read_, {})]() mutable {
+        fetch_->sources.empty() ? read_from_store(std::move(together)) : read_from_others(together);
       };
     }
     going_on_ = false;
     if (!steps_.empty() || std::exchange(has_ended_, true)) return {};
     return [this] { finish(); };
+  }
+
+  void read(Step::ToRead one) {
+    {
+      MutexLock lock(mutex_);
+      to_read_.push_back(std::move(one));
+    }
+    go_on();
+  }
+
+  using Together = std::vector<Step::ToRead>;
+  void read_from_store(Together together) {
+    std::vector<RemoteStore::Read> reads;
+    for (const Step::ToRead& one : together) reads.push_back(one.step->begin_read(one.item));
+    fetch_->context->store.read(std::move(reads),
+                                [together = std::move(together)](
+                                    std::size_t at, const RemoteStore::ReadResult& size_bytes) {
+                                  together[at].step->have_value(together[at].item, size_bytes);
+                                });
+  }
+
+  // A request to a server is for one step, so that each step can be committed early.
+  void read_from_others(const Together& together) {
+    for (std::size_t i = 0; i < together.size();) {
+      const std::shared_ptr<Step>& step = together[i].step;
+      std::vector<std::size_t> items;
+      for (; i < together.size() && together[i].step == step; ++i)
+        items.push_back(together[i].item);
+      step->read_from_others(std::move(items));
+    }
   }
 
   void filled(const Step& step) {
@@ -349,6 +395,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   // The last committed step. Its blocks stay held until the next commit, so that later blocks do
   // not evict their own prefix.
   std::shared_ptr<Step> committed_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<Step::ToRead> to_read_ CAIRN_GUARDED_BY(mutex_);
   std::size_t begun_ CAIRN_GUARDED_BY(mutex_) = 0;    // keys
   std::size_t arrived_ CAIRN_GUARDED_BY(mutex_) = 0;  // leading keys
   bool going_on_ CAIRN_GUARDED_BY(mutex_) = false;

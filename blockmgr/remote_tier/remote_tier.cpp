@@ -577,7 +577,8 @@ RemoteTierStats RemoteTier::stats() const {
                         .withdrawn = counters.withdrawn,
                         .probes = counters.probes,
                         .probes_spared = counters.probes_spared,
-                        .probes_late = counters.probes_late};
+                        .probes_late = counters.probes_late,
+                        .codec = context_->codec.stats()};
   std::ranges::copy(counters.wrong, stats.wrong.begin());
   if (evictions_) {
     stats.waiting_blocks = evictions_->waiting();

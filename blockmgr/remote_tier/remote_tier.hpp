@@ -44,6 +44,7 @@ struct RemoteTierStats {
   std::uint64_t probes = 0;
   std::uint64_t probes_spared = 0;
   std::uint64_t probes_late = 0;
+  MediumCodec::Stats codec = {};
 };
 
 // A cache's part in a store that many servers share: which of its blocks are stored there, and

@@ -1,8 +1,10 @@
 #include "blockmgr/remote_tier/remote_upload.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "base/pieces.hpp"
 #include "blockmgr/cache/block_pieces.hpp"
 
 namespace cairn {
@@ -38,24 +40,38 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
       if (!reader) return end({});
       upload_.reader = std::make_shared<BlockReader>(std::move(*reader));
     }
+    // The bytes may come on the store's thread, or on one that next blocks of a disk wait for.
     upload_.reader->fetch([self = shared_from_this()](const Result<std::span<const iovec>>& bytes) {
       if (!bytes) return self->end({});
-      self->write(*bytes);
+      if (!self->context().codec.is_on()) return self->write(*bytes);
+      self->context().executor.post([self, bytes = *bytes] { self->write(bytes); });
     });
   }
 
   void write(std::span<const iovec> bytes) {
-    BlockReader& reader = *upload_.reader;
+    size_bytes_ = total_bytes(bytes);
     header_ = write_remote_header(context().fingerprint_of(upload_.key),
                                   {.key = upload_.key,
                                    .parent = upload_.parent,
-                                   .size_bytes = reader.size_bytes(),
-                                   .checksum = kept_checksum(reader, bytes)});
+                                   .size_bytes = size_bytes_,
+                                   .checksum = kept_checksum(*upload_.reader, bytes)});
     std::vector<iovec> from{{header_.data(), header_.size()}};
-    from.insert(from.end(), bytes.begin(), bytes.end());
+    encoded_ = context().codec.encode(bytes, element_bytes());
+    if (encoded_) {
+      from.push_back(piece_of(encoded_->bytes.get(), encoded_->size_bytes));
+      upload_.reader.reset();
+    } else {
+      from.insert(from.end(), bytes.begin(), bytes.end());
+    }
     context().store.write(
         {.name = name(), .from = std::move(from), .ttl_ms = context().ttl_ms},
         [self = shared_from_this()](const Result<bool>& stored) { self->written(stored); });
+  }
+
+  std::uint32_t element_bytes() const {
+    const LayoutConfig& shape = context().cache->config().shape_of(upload_.key.kv_group());
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(shape.dtype_width_bytes, kMaxElementBytes));
   }
 
   void written(const Result<bool>& stored) {
@@ -63,7 +79,7 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
     if (!stored) return end(stored.error());
     if (*stored) {
       ++counters.stored_blocks;
-      counters.stored_bytes += upload_.reader->size_bytes();
+      counters.stored_bytes += size_bytes_;
       context().events.stored(upload_.key, upload_.parent);
       return end({});
     }
@@ -83,7 +99,9 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
   }
 
   RemoteUpload upload_;
+  std::uint64_t size_bytes_ = 0;
   RemoteHeader header_{};
+  std::optional<PlaneCodec::Encoded> encoded_;
 };
 
 }  // namespace

@@ -76,10 +76,11 @@ class Keys(unittest.TestCase):
 
 class Shapes(unittest.TestCase):
     def test_a_block_of_any_size_gets_a_shape_that_the_server_accepts(self) -> None:
-        self.assertEqual(flat_shape(100), Shape(1, 1, 1, 100, 1))
-        self.assertEqual(flat_shape(1 << 24), Shape(1, 1, 1, 1 << 24, 1))
-        # LMCache's objects of 256 tokens with 128 KiB each, and a size that is not a power of two.
-        self.assertEqual(flat_shape(32 << 20), Shape(1, 1, 2, 1 << 24, 1))
+        self.assertEqual(flat_shape(100), Shape(1, 1, 1, 50, 2))
+        self.assertEqual(flat_shape(101), Shape(1, 1, 1, 101, 1))
+        self.assertEqual(flat_shape(1 << 24), Shape(1, 1, 1, 1 << 23, 2))
+        # LMCache's objects of 256 tokens with 256 KiB each, and a size that is not a power of two.
+        self.assertEqual(flat_shape(64 << 20), Shape(1, 1, 2, 1 << 24, 2))
         self.assertEqual(flat_shape(27 * 1_000_003), Shape(1, 1, 3, 9 * 1_000_003, 1))
         with self.assertRaisesRegex(Unsupported, "rows"):
             flat_shape((1 << 31) - 1)  # a prime

@@ -714,7 +714,16 @@ class Setups(unittest.TestCase):
             assert config is not None
             self.assertEqual(config.shared, expected)
 
+    def test_a_codec_is_an_option_of_the_shared_tier(self) -> None:
+        for shared, expected in ((True, {"placement": "values", "codec": "bytes"}), (False, None)):
+            extra = {"cairn.shared": shared, "cairn.codec": "bytes"}
+            config = Setup.of(*configuration(extra=extra)).cache_config(2, 1600, 2)
+            assert config is not None
+            self.assertEqual(config.shared, expected)
+
     def test_wrong_options_are_refused(self) -> None:
+        with self.assertRaisesRegex(Unsupported, r"cairn\.codec must be none or bytes"):
+            Options.of({"cairn.codec": "zstd"})
         with self.assertRaisesRegex(Unsupported, r"cairn\.shared must be true or false"):
             Options.of({"cairn.shared": 2})
         with self.assertRaisesRegex(Unsupported, r"cairn\.pinned_byte;"):

@@ -13,6 +13,7 @@ constexpr std::array<std::string_view, 3> kOffloadWords = {"on_evict", "on_commi
 constexpr std::array<std::string_view, 2> kExportWords = {"handle", "descriptor"};
 constexpr std::array<std::string_view, 1> kMemoryKindWords = {"unified"};
 constexpr std::array<std::string_view, kNumRemoteStores> kStoreWords = {"redis", "s3"};
+constexpr std::array<std::string_view, kNumCodecs> kCodecWords = {"none", "bytes"};
 constexpr std::array<std::string_view, 2> kPlacementWords = {"values", "holders"};
 constexpr std::array<std::string_view, 3> kRemoteWriteWords = {"on_commit", "on_evict",
                                                                "second_use"};
@@ -234,6 +235,7 @@ std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
       members.optional_word("placement", kPlacementWords).value_or(0));
   shared.write = static_cast<RemoteTierConfig::Write>(
       members.optional_word("write", kRemoteWriteWords).value_or(0));
+  shared.codec = static_cast<Codec>(members.optional_word("codec", kCodecWords).value_or(0));
   shared.name_space = members.optional_string("namespace").value_or("");
   shared.ttl_ms = members.optional_number("ttl_ms", {}).value_or(0);
   members.finish();
@@ -245,6 +247,7 @@ ordered_json shared_body(const CacheConfig& config) {
   return {{"store", kStoreWords[static_cast<std::size_t>(shared.store)]},
           {"placement", kPlacementWords[static_cast<std::size_t>(shared.placement)]},
           {"write", kRemoteWriteWords[static_cast<std::size_t>(shared.write)]},
+          {"codec", to_string(shared.codec)},
           {"namespace", shared.name_space.empty() ? config.name : shared.name_space},
           {"ttl_ms", shared.ttl_ms}};
 }

@@ -128,8 +128,9 @@ Result<> Rig::put(Cache& cache, const Put& what) {
   std::optional<BlockKey> parent = what.parent;
   for (std::size_t i = 0; i < what.keys.size(); ++i) {
     const BlockHandle handle = allocation->blocks[i];
-    CAIRN_TRY(write(cache, {.lease = allocation->lease, .block = handle},
-                    bytes_of(what.keys[i], cache.block_bytes())));
+    CAIRN_TRY(
+        write(cache, {.lease = allocation->lease, .block = handle},
+              (what.bytes != nullptr ? what.bytes : bytes_of)(what.keys[i], cache.block_bytes())));
     blocks.push_back(
         {.handle = handle, .key = what.keys[i], .parent = parent, .ttl_ms = what.ttl_ms});
     parent = what.keys[i];

@@ -74,6 +74,7 @@ class Rig {
     std::uint8_t priority = 50;
     std::optional<std::uint64_t> ttl_ms = {};
     LeaseHolder holder = {};
+    Bytes (*bytes)(const BlockKey& key, std::uint64_t size) = nullptr;  // null: bytes_of
   };
   Result<> put(Cache& cache, const Put& what);
 

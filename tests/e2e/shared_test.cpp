@@ -60,6 +60,24 @@ TEST(SharedTest, FetchesBlocksThatAnotherServerStored) {
   EXPECT_EQ(one.rest.metric(took + "write\"}"), 6);
 }
 
+TEST(SharedTest, BlocksOfACodecComeBackUnchanged) {
+  TwoHosts hosts(json{{"codec", "bytes"}});
+  auto& [redis, one, other, here, there] = hosts;
+  EXPECT_EQ(one.rest.get(here.path()).document().at("shared").at("codec"), "bytes");
+  const std::string even(kBlockBytes, '\x3F');
+  ASSERT_EQ(one.rest.put_bytes(here.key_path(0), even).status, 201U);
+  here.store(1);  // noise
+  wait_for_values(redis, 2);
+  const json reply =
+      other.rest.post(there.path("/match"), {{"keys", keys(0, 2)}, {"wait_ms", 30'000}}).document();
+  EXPECT_EQ(reply.at("matched"), 2);
+  EXPECT_EQ(other.rest.get(there.key_path(0)).body, even);
+  there.expect_intact(1);
+  EXPECT_EQ(here.metric("cairn_codec_blocks_total", "tier=\"shared\",result=\"encoded\""), 1);
+  EXPECT_EQ(here.metric("cairn_codec_blocks_total", "tier=\"shared\",result=\"noise\""), 1);
+  EXPECT_EQ(there.metric("cairn_codec_blocks_total", "tier=\"shared\",result=\"decoded\""), 1);
+}
+
 TEST(SharedTest, WaitingMatchReturnsFetchedBlocks) {
   TwoHosts hosts;
   auto& [redis, one, other, here, there] = hosts;
@@ -515,6 +533,7 @@ TEST(SharedTest, RefusesWrongFieldsByName) {
   refused({{"store", "memcached"}}, "shared.store");
   refused({{"placement", "everywhere"}}, "shared.placement");
   refused({{"write", "never"}}, "shared.write");
+  refused({{"codec", "zstd"}}, "shared.codec");
   refused({{"namespace", "a{b}"}}, "shared.namespace");
   refused({{"ttl_ms", -1}}, "shared.ttl_ms");
   refused({{"ttl", 1}}, "shared.ttl");

@@ -28,9 +28,23 @@ class S3Client {
       store_->write({.name = name, .from = halves(*kept), .ttl_ms = ttl_ms}, std::move(done));
     });
   }
-  Reply begin_read(const std::string& name, std::string& into) {
-    return call(
-        [&](auto done) { store_->read({.name = name, .into = halves(into)}, std::move(done)); });
+  // Cuts each of `into` to the size of its value. False: there is none.
+  std::vector<Reply> begin_reads(const std::vector<std::string>& names,
+                                 std::vector<std::string>& into) {
+    std::vector<Reply> replies;
+    std::vector<RemoteStore::Read> reads;
+    auto promises = std::make_shared<std::vector<std::promise<Result<bool>>>>(names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      replies.push_back((*promises)[i].get_future());
+      reads.push_back({.name = names[i], .into = halves(into[i])});
+    }
+    store_->read(std::move(reads),
+                 [&into, promises](std::size_t i, const RemoteStore::ReadResult& size) {
+                   if (!size) return (*promises)[i].set_value(size.error());
+                   if (*size) into[i].resize(**size);
+                   (*promises)[i].set_value(size->has_value());
+                 });
+    return replies;
   }
   Result<bool> write(const std::string& name, const std::string& value, std::uint64_t ttl_ms = 0) {
     return begin_write(name, value, ttl_ms).get();
@@ -42,7 +56,10 @@ class S3Client {
     for (Reply& reply : replies) reply.get().value();
   }
   Result<bool> read(const std::string& name, std::string& into) {
-    return begin_read(name, into).get();
+    std::vector<std::string> one{std::move(into)};
+    auto there = begin_reads({name}, one)[0].get();
+    into = std::move(one[0]);
+    return there;
   }
   // "same", "other", "absent", or the error.
   std::string look(const std::string& name, std::size_t bytes) {

@@ -1,11 +1,13 @@
 #include "tests/simulation/store.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/pieces.hpp"
 #include "blockmgr/remote_tier/remote_value.hpp"
+#include "transport/record/plane_codec.hpp"
 
 namespace cairn::sim {
 namespace {
@@ -41,6 +43,21 @@ void copy_out(const testing::Bytes& value, const std::vector<iovec>& into, const
   });
 }
 
+// A block from its value. Empty if the value cannot be decoded.
+testing::Bytes plain_of(testing::Bytes& value) {
+  const auto header = decode_record<std::uint64_t>(std::span(value).first(kRemoteHeaderBytes));
+  if (!header) return {};
+  const std::span<std::byte> bytes = std::span(value).subspan(kRemoteHeaderBytes);
+  testing::Bytes plain(header->block.data_bytes);
+  if (bytes.size() == plain.size()) {
+    std::ranges::copy(bytes, plain.begin());
+    return plain;
+  }
+  const iovec into{plain.data(), plain.size()};
+  if (!PlaneCodec().decode(bytes, {&into, 1})) plain.clear();
+  return plain;
+}
+
 }  // namespace
 
 void Store::probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) {
@@ -59,18 +76,26 @@ void Store::probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done)
       });
 }
 
-void Store::read(Read read, UniqueFunction<void(Result<bool>)> done) {
+void Store::read(std::vector<Read> reads, ReadDone done) {
+  const auto shared = std::make_shared<ReadDone>(std::move(done));
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    read_one(std::move(reads[i]),
+             [i, shared](ReadResult result) { (*shared)(i, std::move(result)); });
+  }
+}
+
+void Store::read_one(Read read, UniqueFunction<void(ReadResult)> done) {
   lose_some(read.name);
   const bool fails = happens(parts_.faults.fails_once_in);
   const auto at = parts_.values.find(read.name);
   if (at == parts_.values.end()) {
     return parts_.queue.after(parts_.queue.some_delay(), [fails, done = std::move(done)]() mutable {
-      done(fails ? Result<bool>(down()) : Result<bool>(false));
+      done(fails ? ReadResult(down()) : ReadResult(std::nullopt));
     });
   }
   // The value as the store sends it, even if it is erased meanwhile.
   auto value = std::make_shared<testing::Bytes>(at->second);
-  if (total_bytes(read.into) != value->size()) {
+  if (value->empty() || value->size() > total_bytes(read.into)) {
     return parts_.queue.after(parts_.queue.some_delay(), [done = std::move(done)]() mutable {
       done(Error{ErrorCode::wrong_length, "the simulated store has another length"});
     });
@@ -87,7 +112,7 @@ void Store::read(Read read, UniqueFunction<void(Result<bool>)> done) {
                                                        done = std::move(done)]() mutable {
           if (fails) return done(down());
           copy_out(*value, into, {.first = half, .end = value->size()});
-          done(true);
+          done(std::optional<std::uint64_t>(value->size()));
         });
       });
 }
@@ -107,7 +132,8 @@ void Store::write(Write write, UniqueFunction<void(Result<bool>)> done) {
                                                  done = std::move(done)]() mutable {
     copy_in(*value, write.from, {.first = half, .end = value->size()});
     parts_.oracle.held_in_this_step({&key->second, 1});
-    const iovec block{value->data() + kRemoteHeaderBytes, value->size() - kRemoteHeaderBytes};
+    testing::Bytes plain = plain_of(*value);
+    const iovec block{plain.data(), plain.size()};
     parts_.oracle.check(key->second, {&block, 1}, "stored in the shared tier");
     const bool fails = happens(parts_.faults.fails_once_in);
     if (fails && random().once_in(2)) return done(down());

@@ -34,7 +34,7 @@ class Store final : public RemoteStore {
   explicit Store(Parts parts) : parts_(std::move(parts)) {}
 
   void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override;
-  void read(Read read, UniqueFunction<void(Result<bool>)> done) override;
+  void read(std::vector<Read> reads, ReadDone done) override;
   void write(Write write, UniqueFunction<void(Result<bool>)> done) override;
   void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override;
   void erase(std::string name) override;
@@ -52,6 +52,7 @@ class Store final : public RemoteStore {
   bool happens(std::uint64_t once_in) { return once_in != 0 && random().once_in(once_in); }
   Random& random() { return parts_.queue.random(); }
   void lose_some(const std::string& name);
+  void read_one(Read read, UniqueFunction<void(ReadResult)> done);
 
   Parts parts_;
 };

@@ -121,6 +121,7 @@ void Setup::add_shared_tier(Random& random) {
   const Write writes[] = {Write::on_commit, Write::on_evict, Write::second_use};
   config.shared = RemoteTierConfig{.write = writes[random.below(3)]};
   // The simulated store keeps its values for longer than a run lasts.
+  if (random.once_in(2)) config.shared->codec = Codec::bytes;
   if (random.once_in(3)) config.shared->ttl_ms = 24ull * 3'600 * 1'000;
   manager.has_remote_store[static_cast<std::size_t>(config.shared->store)] = true;
   // The blocks of a fetch wait for each other's staging: there are two, however few bytes.

@@ -110,8 +110,11 @@ TEST(LyingStore, IgnoresAnAnswerWithTooManyHolders) {
 }
 
 TEST(LyingStore, AnAnswerOfAnotherTypeIsNeverAHit) {
-  for (const std::string answer : {"*0\r\n", "$5\r\nhello\r\n", "+OK\r\n", "$-1\r\n", "*-1\r\n",
-                                   ":-1\r\n", "-ERR\r\n", "-\r\n", "+\r\n", "$0\r\n\r\n"}) {
+  const std::string too_long = "$101\r\n" + std::string(101, 'a') + "\r\n";
+  for (const std::string& answer :
+       {std::string("*0\r\n"), too_long, std::string("+OK\r\n"), std::string("$-1\r\n"),
+        std::string("*-1\r\n"), std::string(":-1\r\n"), std::string("-ERR\r\n"),
+        std::string("-\r\n"), std::string("+\r\n"), std::string("$0\r\n\r\n")}) {
     LyingNode node(answering({answer}));
     StoreClient client(StoreClient::patient(node.settings()));
     wait_until_known(client);

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/pieces.hpp"
 #include "transport/store/remote_store.hpp"
 
 namespace cairn::testing {
@@ -33,17 +35,21 @@ class MemoryStore final : public RemoteStore {
     }
     done(std::move(there));
   }
-  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (holds_reads) {
-        held.emplace_back([this, read = std::move(read), done = std::move(done)]() mutable {
-          read_now(read, done);
-        });
-        return;
+  void read(std::vector<Read> reads, ReadDone done) override {
+    auto shared = std::make_shared<ReadDone>(std::move(done));
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      UniqueFunction<void()> act = [this, i, read = std::move(reads[i]), shared]() mutable {
+        (*shared)(i, read_now(read));
+      };
+      {
+        const std::lock_guard lock(mutex_);
+        if (holds_reads) {
+          held.push_back(std::move(act));
+          continue;
+        }
       }
+      act();
     }
-    read_now(read, done);
   }
   void write(Write write, UniqueFunction<void(Result<bool>)> done) override {
     std::string bytes;
@@ -72,10 +78,17 @@ class MemoryStore final : public RemoteStore {
     if (ended) done(std::move(*ended));
   }
   void touch(Touch touch, UniqueFunction<void(Result<bool>)> done) override {
-    done(answer([&]() -> Result<bool> {
-      ++touches;
-      return values.count(touch.name) > 0;
-    }));
+    std::optional<Result<bool>> answer;
+    {
+      const std::lock_guard lock(mutex_);
+      if (fails()) {
+        answer = down();
+      } else {
+        ++touches;
+        answer = values.count(touch.name) > 0;
+      }
+    }
+    done(std::move(*answer));
   }
   void erase(std::string name) override {
     const std::lock_guard lock(mutex_);
@@ -143,28 +156,23 @@ class MemoryStore final : public RemoteStore {
   int touches = 0;
 
  private:
-  void read_now(const Read& read, UniqueFunction<void(Result<bool>)>& done) {
-    done(answer([&]() -> Result<bool> {
-      const auto at = values.find(read.name);
-      if (at == values.end()) return false;
-      std::size_t size = 0;
-      for (const iovec& piece : read.into) size += piece.iov_len;
-      if (size != at->second.size()) return Error{ErrorCode::wrong_length, "another length"};
-      const char* from = at->second.data();
-      for (const iovec& piece : read.into) {
-        std::memcpy(piece.iov_base, from, piece.iov_len);
-        from += piece.iov_len;
-      }
-      return true;
-    }));
-  }
-
-  template <class Act>
-  Result<bool> answer(Act&& act) {
+  ReadResult read_now(const Read& read) {
     const std::lock_guard lock(mutex_);
     if (fails()) return down();
-    return act();
+    const auto at = values.find(read.name);
+    if (at == values.end()) return std::nullopt;
+    const std::size_t size = at->second.size();
+    if (size == 0 || size > total_bytes(read.into)) {
+      return Error{ErrorCode::wrong_length, "empty or too long"};
+    }
+    const char* from = at->second.data();
+    for (const iovec& piece : first_bytes(read.into, size)) {
+      std::memcpy(piece.iov_base, from, piece.iov_len);
+      from += piece.iov_len;
+    }
+    return std::optional<std::uint64_t>(size);
   }
+
   bool fails() { return ++calls == failing_call || is_down; }
   static Error down() { return {ErrorCode::unavailable, "the store is down"}; }
 

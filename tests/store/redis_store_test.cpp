@@ -1,5 +1,6 @@
 // Values in a single real redis-server.
 #include <csignal>
+#include <latch>
 
 #include "tests/fakes/tls/certificates.hpp"
 #include "tests/store/store_client.hpp"
@@ -50,11 +51,24 @@ TEST(RedisStore, ReportsAbsentValues) {
   EXPECT_TRUE(store.probe({}).empty());
 }
 
-TEST(RedisStore, RefusesAValueOfAnotherLengthAndReadsTheNext) {
+TEST(RedisStore, ReadsAValueThatIsShorterThanItsMemory) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
-  for (const std::size_t size : {1u, 50u, 200'000u}) {
+  for (const std::size_t size : {1u, 50u, 99u, 100u}) {
+    const std::string name = "a" + std::to_string(size);
+    ASSERT_TRUE(store.write(name, some_bytes(size, 2)));
+    std::string back(100, '\0');
+    EXPECT_TRUE(store.read(name, back).value());
+    EXPECT_EQ(back, some_bytes(size, 2));
+  }
+}
+
+TEST(RedisStore, RefusesAValueThatIsEmptyOrTooLongAndReadsTheNext) {
+  const RedisProcess redis;
+  StoreClient store(redis);
+  store.until_ready();
+  for (const std::size_t size : {0u, 101u, 200'000u}) {
     const std::string name = "a" + std::to_string(size);
     ASSERT_TRUE(store.write(name, some_bytes(size, 2)));
     std::string back(100, '\0');
@@ -102,18 +116,20 @@ TEST(RedisStore, ConcurrentReadsDoNotMix) {
   constexpr std::size_t kValues = 100;
   constexpr std::size_t kBytes = 100'000;
   std::vector<std::string> back(kValues, std::string(kBytes, '\0'));
-  std::vector<std::future<Result<bool>>> answers;
+  std::vector<RemoteStore::Read> reads;
   for (unsigned i = 0; i < kValues; ++i) {
     ASSERT_TRUE(store.write("v" + std::to_string(i), some_bytes(kBytes, i)));
   }
   for (unsigned i = 0; i < kValues; ++i) {
-    auto promise = std::make_shared<std::promise<Result<bool>>>();
-    answers.push_back(promise->get_future());
-    (*store).read({.name = "v" + std::to_string(i), .into = {{back[i].data(), kBytes}}},
-                  [promise](Result<bool> result) { promise->set_value(std::move(result)); });
+    reads.push_back({.name = "v" + std::to_string(i), .into = {{back[i].data(), kBytes}}});
   }
+  std::latch left(kValues);
+  (*store).read(std::move(reads), [&](std::size_t, const RemoteStore::ReadResult& size) {
+    EXPECT_EQ(size.value(), kBytes);
+    left.count_down();
+  });
+  left.wait();
   for (unsigned i = 0; i < kValues; ++i) {
-    EXPECT_TRUE(answers[i].get().value());
     EXPECT_TRUE(back[i] == some_bytes(kBytes, i)) << i;
   }
 }

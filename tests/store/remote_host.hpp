@@ -38,8 +38,8 @@ struct Host {
     void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) override {
       store_.probe(std::move(probe), std::move(done));
     }
-    void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-      store_.read(std::move(read), std::move(done));
+    void read(std::vector<Read> reads, ReadDone done) override {
+      store_.read(std::move(reads), std::move(done));
     }
     void write(RemoteStore::Write write, UniqueFunction<void(Result<bool>)> done) override {
       store_.write(std::move(write), std::move(done));
@@ -76,13 +76,15 @@ struct Host {
   explicit Host(MemoryStore& store, const RemoteTierConfig& shared = {},
                 TierSizes sizes = {.pinned = 16}, const ServedTo& served = {},
                 const std::optional<PressureConfig>& pressure = {},
-                const BlockManagerOptions& options = with_store())
+                const BlockManagerOptions& options = with_store(),
+                const std::optional<LayoutConfig>& shape = {})
       : served_to(served),
         rig({.options = options}),
         tiers(*rig.manager, beyond(std::make_unique<Lent>(store), peers_of(served)), rig.clock,
               rig.scheduler->executor(), {}) {
     CacheConfig config = small_cache(sizes);
     config.shared = shared;
+    if (shape) config.shape = *shape;
     config.pressure[index_of(Tier::pinned)] = pressure;
     if (served.peers != nullptr) tiers.advertise({.url = served.url, .instance = served.instance});
     cache = rig.cache(config);

@@ -276,6 +276,7 @@ TEST(RemoteTier, CountsTruncatedAndSwappedValuesByReason) {
   std::swap(value_of(store, 1), value_of(store, 2));
   EXPECT_EQ(other.look(keys(1, 1)).blocks, 1u);
   EXPECT_EQ(other.look(keys(2, 1)).blocks, 1u);
+  other.settle();
   EXPECT_EQ(other.matched(keys(1, 3)), 0u);
   const auto stats = other.tier->stats();
   EXPECT_EQ(stats.wrong[static_cast<std::size_t>(WrongValue::length)], 1u);

@@ -39,9 +39,17 @@ class StoreClient {
       store_->write({.name = name, .from = pieces(value), .ttl_ms = ttl_ms}, std::move(done));
     });
   }
+  // Cuts `into` to the size of the value. False: there is none.
   Result<bool> read(const std::string& name, std::string& into) {
-    return wait(
-        [&](auto done) { store_->read({.name = name, .into = pieces(into)}, std::move(done)); });
+    return wait([&](auto done) {
+      store_->read({{.name = name, .into = pieces(into)}},
+                   [&into, done = std::move(done)](std::size_t,
+                                                   const RemoteStore::ReadResult& size) mutable {
+                     if (!size) return done(size.error());
+                     if (*size) into.resize(**size);
+                     done(size->has_value());
+                   });
+    });
   }
   Result<bool> touch(const std::string& name, std::uint64_t ttl_ms = 0) {
     return wait(

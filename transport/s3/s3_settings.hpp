@@ -45,8 +45,6 @@ struct S3Settings {
   // request then reads a long prefix, and writing costs a request per object, not per block.
   std::uint64_t object_bytes = 32ull << 20;
   std::uint32_t linger_ms = 500;
-  // Reads that come within this time share requests. A request to a bucket takes ten times as long.
-  std::uint32_t gather_ms = 2;
   // How often to ask for the objects that other servers have added.
   std::uint32_t poll_ms = 30'000;
   std::string writer = {};  // this server's name in the objects' names: 1 to 16 of [0-9a-z]

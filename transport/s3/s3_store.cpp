@@ -40,7 +40,8 @@ constexpr milliseconds kLongestPoll{1'000};
 
 struct PendingRead {
   RemoteStore::Read read;
-  UniqueFunction<void(Result<bool>)> done;
+  std::size_t index = 0;  // in the caller's list
+  std::shared_ptr<RemoteStore::ReadDone> done;
   SteadyClock::time_point begun;
   std::string object = {};
   std::uint64_t offset = 0;
@@ -105,11 +106,12 @@ class S3Store final : public RemoteStore {
     done(std::move(found));
   }
 
-  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-    post([this, one = PendingRead{.read = std::move(read),
-                                  .done = std::move(done),
-                                  .begun = SteadyClock::now()}]() mutable {
-      take_read(std::move(one));
+  void read(std::vector<Read> reads, ReadDone done) override {
+    post([this, reads = std::move(reads), done = std::make_shared<ReadDone>(std::move(done)),
+          begun = SteadyClock::now()]() mutable {
+      for (std::size_t i = 0; i < reads.size(); ++i) {
+        take_read({.read = std::move(reads[i]), .index = i, .done = done, .begun = begun});
+      }
     });
   }
 
@@ -211,9 +213,6 @@ class S3Store final : public RemoteStore {
 
   milliseconds time_to_poll() {
     auto next = SteadyClock::now() + kLongestPoll;
-    if (!reads_.empty() && bucket_.session().in_progress() < settings_.connections) {
-      next = std::min(next, reads_due_);
-    }
     if (filling_) next = std::min(next, filling_ends());
     if (bucket_.is_paused()) next = std::min(next, bucket_.paused_until());
     next = std::min({next, learner_.next(), upkeep_.next()});
@@ -232,19 +231,19 @@ class S3Store final : public RemoteStore {
     one.object = *place->object;
     one.offset = place->offset;
     one.size_bytes = place->size_bytes;
-    if (total_bytes(one.read.into) != one.size_bytes) {
-      return finish(one, Error{ErrorCode::wrong_length, "the value has another length"});
+    if (one.size_bytes == 0 || one.size_bytes > total_bytes(one.read.into)) {
+      return finish(one, Error{ErrorCode::wrong_length, "the value is empty or too long"});
     }
+    one.read.into = first_bytes(one.read.into, one.size_bytes);
     if (reads_.size() >= settings_.max_queued) {
       return finish(one, Error{ErrorCode::queue_full, "too many reads wait for the bucket"});
     }
     catalogue_.used(*place->object, clock_.unix_ms());
-    if (reads_.empty()) reads_due_ = SteadyClock::now() + milliseconds(settings_.gather_ms);
     reads_.push_back(std::move(one));
   }
 
   void start_reads() {
-    if (reads_.empty() || SteadyClock::now() < reads_due_) return;
+    if (reads_.empty()) return;
     std::ranges::stable_sort(reads_, {}, [](const PendingRead& one) {
       return std::pair<std::string_view, std::uint64_t>(one.object, one.offset);
     });
@@ -284,7 +283,9 @@ class S3Store final : public RemoteStore {
   void finish(PendingRead& one, const Result<bool>& result) {
     count(StoreOperation::read, result,
           {.begun = one.begun, .bytes = result && *result ? one.size_bytes : 0});
-    one.done(result);
+    if (!result) return (*one.done)(one.index, result.error());
+    if (!*result) return (*one.done)(one.index, std::nullopt);
+    (*one.done)(one.index, one.size_bytes);
   }
 
   // --- writes
@@ -443,7 +444,6 @@ class S3Store final : public RemoteStore {
   ObjectCatalogue catalogue_;
   bool is_ending_ = false;
   std::vector<PendingRead> reads_;
-  SteadyClock::time_point reads_due_{};
   PackPtr filling_;  // null: no write since the last object
   SteadyClock::time_point linger_ends_{};
   SteadyClock::time_point last_write_{};

@@ -285,7 +285,7 @@ bool RedisLink::take_line() {
     begin_ += some;
     skip_bytes_ -= some;
     if (skip_bytes_ > 0) return false;
-    end_first(Error{ErrorCode::wrong_length, "the value has another length"});
+    end_first(Error{ErrorCode::wrong_length, "the value is empty or too long"});
     return true;
   }
   const std::string_view come(buffer_.data() + begin_, end_ - begin_);
@@ -327,12 +327,15 @@ bool RedisLink::take_line() {
     fail_for_more();
     return false;
   }
-  if (length != wanted || length == 0) {
+  if (length > wanted || length == 0) {
     skip_bytes_ = length + line_end_.size();
     return true;
   }
   value_rest_.clear();
-  for (const iovec& piece : into) value_rest_.emplace_back(piece.iov_base, piece.iov_len);
+  for (const iovec& piece : first_bytes(into, length)) {
+    value_rest_.emplace_back(piece.iov_base, piece.iov_len);
+  }
+  value_bytes_ = length;
   value_rest_.push_back(asio::buffer(line_end_));
   const std::size_t here = asio::buffer_copy(value_rest_, asio::buffer(come.substr(stop + 2)));
   begin_ += here;
@@ -349,7 +352,7 @@ void RedisLink::read_value() {
       return fail(
           {ErrorCode::unavailable, options_.node.text() + " sent more bytes than announced"});
     }
-    end_first(RedisReply{.kind = Kind::text});
+    end_first(RedisReply{.kind = Kind::text, .integer = static_cast<std::int64_t>(value_bytes_)});
     if (has_failed_) return;
     return took(0);
   }

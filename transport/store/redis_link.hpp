@@ -27,7 +27,7 @@ namespace cairn {
 class RedisLink : public std::enable_shared_from_this<RedisLink> {
  public:
   // commands: hiredis parses the replies. values: values are read into their memory without another
-  // copy; only values and single lines are accepted.
+  // copy, and the reply's integer is their size; only values and single lines are accepted.
   enum class Carries : std::uint8_t { commands, values };
   struct Options {
     boost::asio::io_context& io;
@@ -52,7 +52,7 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
     std::string head;               // everything before the value
     std::vector<iovec> value = {};  // must stay valid until `done`
     std::string tail = {};          // everything after the value
-    std::vector<iovec> into = {};   // memory for a value in the reply; must stay valid until `done`
+    std::vector<iovec> into = {};   // for a value in the reply, which may be shorter; until `done`
     Most most = {};                 // for replies other than a value
     UniqueFunction<void(Result<RedisReply>)> done = {};
     std::chrono::steady_clock::time_point sent_at = {};  // only the link uses it
@@ -104,7 +104,8 @@ class RedisLink : public std::enable_shared_from_this<RedisLink> {
   std::vector<boost::asio::mutable_buffer> value_rest_;  // not yet read, of the current value
   std::array<char, 2> line_end_{};
   bool reads_value_ = false;
-  std::uint64_t skip_bytes_ = 0;  // rest of a value to be ignored
+  std::uint64_t value_bytes_ = 0;  // of the current value
+  std::uint64_t skip_bytes_ = 0;   // rest of a value to be ignored
   struct FreeReader {
     void operator()(void* reader) const;
   };

@@ -199,11 +199,21 @@ class RedisStore final : public RemoteStore {
       }
     });
   }
-  void read(Read read, UniqueFunction<void(Result<bool>)> done) override {
-    post({.operation = StoreOperation::read,
-          .name = std::move(read.name),
-          .memory = std::move(read.into),
-          .done = without_reply(std::move(done))});
+  void read(std::vector<Read> reads, ReadDone done) override {
+    asio::post(io_, [this, reads = std::move(reads),
+                     done = std::make_shared<ReadDone>(std::move(done))]() mutable {
+      for (std::size_t i = 0; i < reads.size(); ++i) {
+        Task task{.operation = StoreOperation::read,
+                  .name = std::move(reads[i].name),
+                  .memory = std::move(reads[i].into)};
+        task.done = [i, done](const Result<bool>& there, const RedisReply& reply) {
+          if (!there) return (*done)(i, there.error());
+          if (!*there) return (*done)(i, std::nullopt);
+          (*done)(i, static_cast<std::uint64_t>(reply.integer));
+        };
+        submit(std::make_shared<Task>(std::move(task)));
+      }
+    });
   }
   void write(Write write, UniqueFunction<void(Result<bool>)> done) override {
     post({.operation = StoreOperation::write,
@@ -393,7 +403,11 @@ class RedisStore final : public RemoteStore {
       MutexLock lock(mutex_);
       RemoteStoreStats::Operation& counts = stats_.operations[index];
       ++counts.outcomes[static_cast<std::size_t>(outcome)];
-      if (outcome == StoreOutcome::done) counts.bytes += total_bytes(task->memory);
+      if (outcome == StoreOutcome::done) {
+        counts.bytes += task->operation == StoreOperation::read
+                            ? static_cast<std::uint64_t>(reply.integer)
+                            : total_bytes(task->memory);
+      }
       if (task->asked != nullptr) {
         by_node_.record({.node = task->asked->name,
                          .operation = task->operation,

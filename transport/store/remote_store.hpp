@@ -77,9 +77,9 @@ struct RemoteStoreStats {
 // Values by name in a store that many servers share. Readers must check each value: the store is
 // not trusted. Thread-safe. No call blocks. Each `done` runs exactly once, on the store's thread
 // or on the caller's. It must not delay either.
-// Errors: unavailable (no node replies), no_capacity (the store is full), wrong_length (when
-// reading a value), io_error (the store's own error), queue_full, cancelled (the store is being
-// destroyed).
+// Errors: unavailable (no node replies), no_capacity (the store is full), wrong_length (a value
+// that is read is empty or too long), io_error (the store's own error), queue_full, cancelled (the
+// store is being destroyed).
 class RemoteStore {
  public:
   virtual ~RemoteStore() = default;
@@ -101,13 +101,16 @@ class RemoteStore {
   };
   enum class Presence : std::uint8_t { unknown, absent, present };
   virtual void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) = 0;
-  // Reads a value, whose size must be that of `into`. Returns false if there is none. `into` must
-  // stay valid until `done`.
+  // Reads values. Those that lie together in the store may come with one request. `done` runs once
+  // for each, with its index in the list and its size, at most that of `into`; nullopt: there is
+  // none. `into` must stay valid until then.
   struct Read {
     std::string name;
     std::vector<iovec> into;
   };
-  virtual void read(Read read, UniqueFunction<void(Result<bool>)> done) = 0;
+  using ReadResult = Result<std::optional<std::uint64_t>>;
+  using ReadDone = UniqueFunction<void(std::size_t index, ReadResult result)>;
+  virtual void read(std::vector<Read> reads, ReadDone done) = 0;
   // Writes a value. Returns false if the name has one already, which stays.
   struct Write {
     std::string name;

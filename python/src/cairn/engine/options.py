@@ -23,8 +23,10 @@ NAMES = (
     "cairn.disk_bytes",
     "cairn.cache",
     "cairn.shared",
+    "cairn.codec",
     "cairn.load",
 )
+CODECS = ("none", "bytes")
 LOADS: Mapping[str, When] = {"if_faster": "if_faster", "always": "always"}
 
 
@@ -38,14 +40,22 @@ MAX_ROW_VALUES, MAX_ROWS = 1 << 24, 1 << 16
 
 def flat_shape(block_bytes: int) -> Shape:
     """A shape for blocks whose structure the server need not know, with the fewest rows possible. Raises
-    Unsupported if there is none."""
-    fewest = -(-block_bytes // MAX_ROW_VALUES)
-    rows = next((rows for rows in range(fewest, MAX_ROWS + 1) if block_bytes % rows == 0), None)
+    Unsupported if there is none. Values have 2 bytes if that is possible, as most models' have: a codec looks for
+    their exponents, and loses nothing if there are two of one byte each."""
+    width = value_bytes(block_bytes)
+    values = block_bytes // width
+    fewest = -(-values // MAX_ROW_VALUES)
+    rows = next((rows for rows in range(fewest, MAX_ROWS + 1) if values % rows == 0), None)
     if rows is None:
         raise Unsupported(
-            f"a block of {block_bytes} bytes cannot be cut into rows of at most {MAX_ROW_VALUES} bytes"
+            f"a block of {block_bytes} bytes cannot be cut into rows of at most {MAX_ROW_VALUES} values"
         )
-    return Shape(1, 1, rows, block_bytes // rows, 1)
+    return Shape(1, 1, rows, values // rows, width)
+
+
+def value_bytes(size: int) -> int:
+    """The width of the values in a row of unknown values."""
+    return 2 - size % 2
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class Options:
     ca: str | None = None  # PEM file of CA certificates, if the system's do not suffice
     load: When = "if_faster"  # which of the blocks that were found
     shared: bool = False  # store blocks in the server's shared tier too, for the servers of other hosts
+    codec: str = "none"  # how blocks lie there
 
     @staticmethod
     def of(extra: Mapping[str, Any], where: str = "kv_connector_extra_config") -> Options:
@@ -85,10 +96,13 @@ class Options:
         except ValueError as error:
             raise Unsupported(f"cairn.url: {error}") from None
         shared = _switch(extra, "cairn.shared", default=False)
+        codec = str(extra.get("cairn.codec") or "none")
+        if codec not in CODECS:
+            raise Unsupported(f"cairn.codec must be {' or '.join(CODECS)}, not {codec}")
         load = str(extra.get("cairn.load") or "if_faster")
         if load not in LOADS:
             raise Unsupported(f"cairn.load must be {' or '.join(LOADS)}, not {load}")
-        return Options(url, token, pinned, disk, cache or None, ca or None, LOADS[load], shared)
+        return Options(url, token, pinned, disk, cache or None, ca or None, LOADS[load], shared, codec)
 
     def client(self, timeout_s: float) -> Client:
         return Client(self.url, self.token, self.ca, timeout_s)
@@ -134,7 +148,9 @@ class Options:
     @property
     def _shared(self) -> dict[str, Any] | None:
         """Without a namespace: caches of one name share their blocks."""
-        return {"placement": "values"} if self.shared else None
+        if not self.shared:
+            return None
+        return {"placement": "values"} | ({} if self.codec == "none" else {"codec": self.codec})
 
 
 def _offload(tiers: Mapping[str, TierConfig]) -> str | None:

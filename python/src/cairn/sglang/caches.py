@@ -15,7 +15,7 @@ from cairn.client import Client
 from cairn.engine.access import Access, open_access, open_group_access
 from cairn.engine.buffer_store import BufferStore
 from cairn.engine.keys import Rank
-from cairn.engine.options import MAX_ROW_VALUES, Options, Unsupported, flat_shape
+from cairn.engine.options import MAX_ROW_VALUES, Options, Unsupported, flat_shape, value_bytes
 from cairn.engine.report import Report
 from cairn.errors import CairnError
 from cairn.model import KvGroup, Shape
@@ -232,6 +232,9 @@ def _kv_group(name: str, size: int, tokens: int) -> KvGroup:
     kind = KINDS[name]
     if kind == "state":
         rows = flat_shape(size)
-        return KvGroup(name, kind, Shape(rows.page_size, 1, 1, rows.inner_dim, 1))
+        return KvGroup(name, kind, Shape(rows.page_size, 1, 1, rows.inner_dim, rows.dtype_width_bytes))
+    width = value_bytes(size // tokens)
     # SGLang tells the storage with each question how many pages a window has. One page is the least.
-    return KvGroup(name, kind, Shape(1, 1, tokens, size // tokens, 1), tokens if kind == "window" else None)
+    return KvGroup(
+        name, kind, Shape(1, 1, tokens, size // tokens // width, width), tokens if kind == "window" else None
+    )
