@@ -130,18 +130,21 @@ void add_codecs(std::vector<prometheus::MetricFamily>& out,
       {"cairn_codec_blocks_total",
        "Blocks that went to a tier with a codec: encoded; noise: left as they were, because they "
        "do not shrink; slow: left as they were, because decoding is slower than the tier. decoded: "
-       "those that came back."});
+       "those that came back. The tier shared_far is the second of two stores."});
   auto bytes = Builder::counter(
       {"cairn_codec_bytes_total", "Bytes of the encoded blocks, before (plain) and after it."});
   auto rates = Builder::gauge({"cairn_codec_bytes_per_second",
                                "How fast blocks of the tier are decoded, and how fast the tier is "
                                "read; 0: not known yet."});
-  for (const RemoteTierStats& tier : tiers) {
-    const MediumCodec::Stats& codec = tier.codec;
-    if (codec.codec == Codec::none) continue;
+  struct Place {
+    std::string_view cache;
+    std::string_view tier;
+  };
+  const auto add_codec = [&](const Place& place, const MediumCodec::Stats& codec) {
+    if (codec.codec == Codec::none) return;
     const auto add = [&](Builder& family, const std::pair<std::string_view, std::string_view>& what,
                          auto value) {
-      family.add({{"cache", tier.cache}, {"tier", "shared"}, what}, value);
+      family.add({{"cache", place.cache}, {"tier", place.tier}, what}, value);
     };
     add(blocks, {"result", "encoded"}, codec.encoded_blocks);
     add(blocks, {"result", "noise"}, codec.noise_blocks);
@@ -151,6 +154,10 @@ void add_codecs(std::vector<prometheus::MetricFamily>& out,
     add(bytes, {"form", "encoded"}, codec.encoded_bytes);
     add(rates, {"of", "decode"}, codec.decoded_bytes_per_s);
     add(rates, {"of", "read"}, codec.read_bytes_per_s);
+  };
+  for (const RemoteTierStats& tier : tiers) {
+    add_codec({.cache = tier.cache, .tier = "shared"}, tier.codec);
+    add_codec({.cache = tier.cache, .tier = "shared_far"}, tier.far_codec);
   }
   for (Builder* builder : {&blocks, &bytes, &rates}) out.push_back(std::move(*builder).take());
 }

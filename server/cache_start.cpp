@@ -14,6 +14,7 @@ namespace {
 bool is_only_default(std::vector<CacheConfig> caches) {
   if (caches.size() != 1) return false;
   caches.front().shared.reset();
+  caches.front().shared_far.reset();
   return caches.front() == default_cache();
 }
 

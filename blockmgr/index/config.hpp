@@ -182,6 +182,8 @@ struct CacheConfig {
   CacheQuota quota = {};
   PinShares pins = {};
   std::optional<RemoteTierConfig> shared = {};
+  // A second store, which is asked for what the first lacks. Of the same namespace.
+  std::optional<RemoteTierConfig> shared_far = {};
   // Empty: one full group, named `default`, with `shape`. Its key names page_size tokens.
   std::vector<KvGroupConfig> kv_groups = {};
   std::uint32_t block_tokens = 0;  // tokens that a key names; with kv_groups

@@ -81,6 +81,25 @@ Result<> check_remote_tier(const RemoteTierConfig& shared, const BlockManagerOpt
   return {};
 }
 
+Result<> check_far_tier(const RemoteTierConfig& near, const RemoteTierConfig& far,
+                        const BlockManagerOptions& options) {
+  const auto impossible = [](const char* why) {
+    return Error{ErrorCode::impossible, std::string("shared has two stores, and ") + why};
+  };
+  CAIRN_TRY(check_remote_tier(far, options));
+  if (near.store == far.store) return impossible("both are the same");
+  if (near.placement == RemoteTierConfig::Placement::holders ||
+      far.placement == RemoteTierConfig::Placement::holders) {
+    return impossible("one has the placement holders; both need values");
+  }
+  if (near.name_space != far.name_space) return impossible("their namespaces differ");
+  if (near.write == RemoteTierConfig::Write::on_evict &&
+      far.write == RemoteTierConfig::Write::on_evict) {
+    return impossible("both are written on_evict; one of them can be");
+  }
+  return {};
+}
+
 // Without shards the outer dimension holds keys and values.
 constexpr std::uint64_t kMaxWholeOuterDim = 2;
 
@@ -308,6 +327,9 @@ std::uint32_t different_blocks(const CacheConfig& config) {
 Result<> check_config(const CacheConfig& config, const BlockManagerOptions& options) {
   CAIRN_TRY(check_name("a cache's name", config.name));
   if (config.shared) CAIRN_TRY(check_remote_tier(*config.shared, options));
+  if (config.shared_far) {
+    CAIRN_TRY(check_far_tier(*config.shared, *config.shared_far, options));
+  }
   if (config.default_lease_ms < 1) return out_of_range("default_lease_ms is 0, not 1 or more");
   CAIRN_TRY(check_pin_share("pins.max_share", config.pins.max_share));
   CAIRN_TRY(check_pin_share("pins.max_share_of_token", config.pins.max_share_of_token));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hex.hpp"
+#include "transport/store/near_far_store.hpp"
 
 namespace cairn {
 namespace {
@@ -17,13 +18,13 @@ std::vector<std::uint64_t> fingerprints_of(const CacheConfig& config) {
 }
 
 // Values and holders have different prefixes, because their data differs.
-std::vector<std::string> prefixes_of(const CacheConfig& config,
+std::vector<std::string> prefixes_of(const RemoteTierConfig& config, const std::string& name_space,
                                      const std::vector<std::uint64_t>& fingerprints) {
-  const bool is_of_values = config.shared->placement == RemoteTierConfig::Placement::values;
+  const bool is_of_values = config.placement == RemoteTierConfig::Placement::values;
   std::vector<std::string> prefixes;
   for (const std::uint64_t& fingerprint : fingerprints) {
-    prefixes.push_back((is_of_values ? "cairn:" : "cairn-holders:") + shared_namespace(config) +
-                       ":" + to_hex(std::as_bytes(std::span(&fingerprint, 1))) + ":");
+    prefixes.push_back((is_of_values ? "cairn:" : "cairn-holders:") + name_space + ":" +
+                       to_hex(std::as_bytes(std::span(&fingerprint, 1))) + ":");
   }
   return prefixes;
 }
@@ -42,9 +43,9 @@ std::uint32_t share_of(const Cache& cache) {
 // Encoded blocks that wait for the store take memory beside the tiers.
 constexpr std::uint64_t kMaxEncodedBytes = 256ull << 20;
 
-std::uint32_t most_writes(const Cache& cache, const RemoteStore& store) {
-  const std::uint32_t most = store.habits().max_writes;
-  if (cache.config().shared->codec == Codec::none) return most;
+std::uint32_t most_writes(const Cache& cache, const RemoteContext::Beyond& beyond) {
+  const std::uint32_t most = beyond.store.habits().max_writes;
+  if (beyond.config.codec == Codec::none) return most;
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>(most, kMaxEncodedBytes / cache.block_bytes()));
 }
@@ -62,22 +63,24 @@ const std::string& shared_namespace(const CacheConfig& config) {
 RemoteContext::RemoteContext(std::shared_ptr<Cache> of, const Beyond& beyond,
                              const RemoteEvents& remote_events)
     : cache(std::move(of)),
-      store(beyond.store),
+      config(beyond.config),
+      both(beyond.far == nullptr ? nullptr : make_near_far_store(beyond.store, *beyond.far)),
+      store(both ? *both : beyond.store),
       peers(beyond.peers),
       own_address(beyond.own_address),
       under_way(beyond.under_way),
       executor(beyond.executor),
       name_space(shared_namespace(cache->config())),
       fingerprints(fingerprints_of(cache->config())),
-      name_prefixes(prefixes_of(cache->config(), fingerprints)),
-      ttl_ms(cache->config().shared->ttl_ms),
+      name_prefixes(prefixes_of(config, name_space, fingerprints)),
+      ttl_ms(config.ttl_ms),
       max_storing(std::clamp(share_of(*cache), kMinStoring,
-                             std::max(kMinStoring, most_writes(*cache, store)))),
+                             std::max(kMinStoring, most_writes(*cache, beyond)))),
       step_bytes(store.habits().step_bytes),
       step_blocks(std::min<std::uint64_t>(store.habits().step_values,
                                           std::max(kMinStep, share_of(*cache)))),
       events(remote_events),
-      codec({.codec = cache->config().shared->codec, .clock = cache->core()->services->clock}) {}
+      codec({.codec = config.codec, .clock = cache->core()->services->clock}) {}
 
 std::string RemoteContext::name_of(KeyView key) const {
   std::string name = name_prefixes[key.kv_group];

@@ -42,7 +42,9 @@ static_assert(has_lines_of_its_own<RemoteCounters>);
 // Shared by all work on one cache's shared tier. Thread-safe.
 struct RemoteContext {
   struct Beyond {
+    RemoteTierConfig config;
     RemoteStore& store;
+    RemoteStore* far = nullptr;   // a second store, for what the first lacks
     BlockPeers* peers = nullptr;  // null: fetch no blocks from other servers
     RemoteAddress own_address = {};
     WaitGroup& under_way;  // the store and the peers outlive it until it is empty
@@ -51,7 +53,9 @@ struct RemoteContext {
   RemoteContext(std::shared_ptr<Cache> of, const Beyond& beyond, const RemoteEvents& remote_events);
 
   const std::shared_ptr<Cache> cache;
-  RemoteStore& store;
+  const RemoteTierConfig config;
+  const std::unique_ptr<RemoteStore> both;  // null: one store
+  RemoteStore& store;                       // or both
   BlockPeers* const peers;
   const RemoteAddress own_address;
   WaitGroup& under_way;

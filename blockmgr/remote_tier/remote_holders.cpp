@@ -39,8 +39,7 @@ RemoteHolders::RemoteHolders(std::shared_ptr<RemoteContext> context, const Clock
       clock_(clock),
       own_(own_text(*context_)),
       lifetime_(context_->ttl_ms == 0 ? kLifetime : std::chrono::milliseconds(context_->ttl_ms)),
-      only_used_again_(context_->cache->config().shared->write ==
-                       RemoteTierConfig::Write::second_use),
+      only_used_again_(context_->config.write == RemoteTierConfig::Write::second_use),
       random_(std::random_device{}()),
       walk_began_(clock.now()),
       walk_takes_(std::min(kFirstWalk, lifetime_ / kWalksPerLifetime)) {}

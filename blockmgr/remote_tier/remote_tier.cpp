@@ -1,6 +1,7 @@
 #include "blockmgr/remote_tier/remote_tier.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -37,17 +38,21 @@ constexpr std::size_t kMaxTouches = 512;
 }  // namespace
 
 RemoteTier::RemoteTier(const std::shared_ptr<Cache>& cache, const Services& services)
-    : context_(std::make_shared<RemoteContext>(cache, services.beyond, events_of(*cache))),
-      config_(*context_->cache->config().shared),
+    : context_(std::make_shared<RemoteContext>(cache, services.beyond,
+                                               events_of(*cache, services.tells_events))),
+      config_(services.beyond.config),
+      far_(services.far),
       clock_(services.clock),
       options_(services.options) {}
 
-RemoteEvents RemoteTier::events_of(const Cache& cache) {
+RemoteEvents RemoteTier::events_of(const Cache& cache, bool tells_events) {
   CacheServices& services = *cache.core()->services;
+  if (!tells_events) return {EventSink{}, services.clock};
   return {EventSink{.ring = &services.events, .cache = cache.core()->number}, services.clock};
 }
 
 void RemoteTier::begin() {
+  if (far_) far_->begin();
   if (config_.placement == RemoteTierConfig::Placement::holders) {
     holders_ = std::make_shared<RemoteHolders>(context_, clock_);
   }
@@ -168,22 +173,21 @@ void RemoteTier::ask_next(const std::shared_ptr<Question>& question) {
   }
   RemoteStore::Probe probe{.names = {}, .within = within};
   for (const BlockKey& key : part) probe.names.push_back(context_->name_of(key));
-  context_->store.probe(std::move(probe), [answered](
-                                              const std::vector<RemoteStore::Presence>& presences) {
-    using Presence = RemoteStore::Presence;
-    std::vector<std::optional<bool>> there;
-    for (const Presence presence : presences) {
-      there.push_back(presence == Presence::unknown ? std::nullopt
-                                                    : std::optional(presence == Presence::present));
-    }
-    answered(there);
-  });
+  context_->store.probe(
+      std::move(probe), [answered](const std::vector<RemoteStore::Presence>& presences) {
+        using Presence = RemoteStore::Presence;
+        std::vector<std::optional<bool>> there;
+        for (const Presence presence : presences) {
+          there.push_back(presence == Presence::unknown ? std::nullopt
+                                                        : std::optional(is_there(presence)));
+        }
+        answered(there);
+      });
 }
 
 void RemoteTier::looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done) {
   const auto& there = found.there;
-  const auto miss = std::ranges::find_if(
-      there, [](auto presence) { return presence != RemoteStore::Presence::present; });
+  const auto miss = std::ranges::find_if_not(there, is_there);
   const auto count = static_cast<std::size_t>(miss - there.begin());
   if (miss != there.end()) {
     const bool is_absent = *miss == RemoteStore::Presence::absent;
@@ -267,12 +271,12 @@ RemoteTier::Beyond RemoteTier::groups_looked(const GroupProbe& probe,
                                              std::span<const RemoteStore::Presence> there) {
   using Presence = RemoteStore::Presence;
   const CacheConfig& config = context_->cache->config();
-  std::set<std::pair<KvGroupNumber, std::uint32_t>> in_store;
+  std::map<std::pair<KvGroupNumber, std::uint32_t>, Presence> in_store;
   bool any_late = false;
   for (std::size_t i = 0; i < there.size(); ++i) {
     any_late |= there[i] == Presence::unknown;
-    if (there[i] == Presence::present) {
-      in_store.emplace(probe.blocks[i].kv_group, probe.blocks[i].key);
+    if (is_there(there[i])) {
+      in_store.emplace(std::pair(probe.blocks[i].kv_group, probe.blocks[i].key), there[i]);
     }
   }
   if (any_late) ++context_->counters.probes_late;
@@ -298,9 +302,10 @@ RemoteTier::Beyond RemoteTier::groups_looked(const GroupProbe& probe,
   }
   Found found;
   for (const GroupSearch::Block& block : search.needed()) {
-    const std::pair at(block.kv_group, block.key);
-    if (!in_store.contains(at)) continue;
+    const auto at = in_store.find({block.kv_group, block.key});
+    if (at == in_store.end()) continue;
     found.keys.emplace_back(probe.keys[block.key].view().in(block.kv_group));
+    found.there.push_back(at->second);
   }
   Beyond beyond{.blocks = search.matched() - probe.look.matched};
   if (found.keys.empty()) {
@@ -336,7 +341,11 @@ std::vector<TransferId> RemoteTier::fetch(Found found, const std::vector<bool>& 
     if (ended_) return {};
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const std::uint64_t hash = plain_hash(keys[i]);
-      if (!holders_) remember(hash);
+      const bool is_far = found.there[i] == RemoteStore::Presence::far;
+      // A block that only the far store has goes into the near one once it is here.
+      if (!holders_ && !is_far) remember(hash);
+      if (is_far && forget(hash)) context_->events.removed(keys[i]);
+      if (is_far) far_->note_there(keys[i]);
       if (here[i] || i >= look.most_fetched) continue;
       if (const auto at = fetching_.find(hash); at != fetching_.end()) {
         if (std::ranges::find(transfers, at->second) == transfers.end()) {
@@ -383,7 +392,13 @@ void RemoteTier::fetched(const std::vector<BlockKey>& keys, std::size_t arrived)
   spare(plain_hash(keys[arrived]), kAbsentFor);
 }
 
+void RemoteTier::note_there(const BlockKey& key) {
+  MutexLock lock(mutex_);
+  remember(plain_hash(key));
+}
+
 void RemoteTier::matched(std::span<const KeyView> keys) {
+  if (far_) far_->matched(keys);
   const bool stores = config_.write == RemoteTierConfig::Write::second_use;
   if (holders_) {
     if (!stores) return;
@@ -431,6 +446,7 @@ void RemoteTier::store_again(const BlockKey& key) {
 }
 
 std::uint64_t RemoteTier::share(std::span<const BlockKey> keys) {
+  if (far_) far_->share(keys);
   if (holders_) {
     // With `second_use` only blocks that were used again are announced.
     context_->cache->count_as_used_again(keys);
@@ -443,6 +459,7 @@ std::uint64_t RemoteTier::share(std::span<const BlockKey> keys) {
 }
 
 void RemoteTier::stored(const BlockKey& key, const std::optional<BlockKey>& parent) {
+  if (far_) far_->stored(key, parent);
   if (holders_) return holders_->changed(key);
   if (config_.write == RemoteTierConfig::Write::on_commit) offer(key, parent);
 }
@@ -520,11 +537,13 @@ void RemoteTier::store_ended(const BlockKey& key, const Result<>& result) {
 }
 
 void RemoteTier::look() {
+  if (far_) far_->look();
   if (evictions_) evictions_->look();
   if (holders_) holders_->look();
 }
 
 void RemoteTier::end() {
+  if (far_) far_->end();
   {
     MutexLock lock(mutex_);
     ended_ = true;
@@ -562,6 +581,23 @@ bool RemoteTier::forget(std::uint64_t hash) {
   return forgotten > 0;
 }
 
+void RemoteTierStats::add(const RemoteTierStats& far) {
+  fetched_blocks += far.fetched_blocks;
+  fetched_bytes += far.fetched_bytes;
+  stored_blocks += far.stored_blocks;
+  stored_bytes += far.stored_bytes;
+  there_already += far.there_already;
+  dropped_full += far.dropped_full;
+  dropped_failed += far.dropped_failed;
+  waiting_blocks += far.waiting_blocks;
+  absent += far.absent;
+  for (std::size_t i = 0; i < kNumWrongValues; ++i) wrong[i] += far.wrong[i];
+  probes += far.probes;
+  probes_spared += far.probes_spared;
+  probes_late += far.probes_late;
+  far_codec = far.codec;
+}
+
 RemoteTierStats RemoteTier::stats() const {
   const RemoteCounters& counters = context_->counters;
   RemoteTierStats stats{.cache = context_->cache->config().name,
@@ -584,8 +620,11 @@ RemoteTierStats RemoteTier::stats() const {
     stats.waiting_blocks = evictions_->waiting();
     stats.dropped_full += context_->cache->evicted_without_remote();
   }
-  MutexLock lock(mutex_);
-  stats.waiting_blocks += waiting_.size() + storing_;
+  {
+    MutexLock lock(mutex_);
+    stats.waiting_blocks += waiting_.size() + storing_;
+  }
+  if (far_) stats.add(far_->stats());
   return stats;
 }
 

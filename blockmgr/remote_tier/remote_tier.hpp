@@ -45,6 +45,9 @@ struct RemoteTierStats {
   std::uint64_t probes_spared = 0;
   std::uint64_t probes_late = 0;
   MediumCodec::Stats codec = {};
+  MediumCodec::Stats far_codec = {};  // of the second of two stores; all else is of both
+
+  void add(const RemoteTierStats& far);
 };
 
 // A cache's part in a store that many servers share: which of its blocks are stored there, and
@@ -56,8 +59,11 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     RemoteContext::Beyond beyond;
     const Clock& clock;
     RemoteTierOptions options;
+    // The part in Beyond::far, which hears of the same blocks and stores them by its own
+    // configuration. It is not looked up by itself.
+    std::shared_ptr<RemoteTier> far = {};
+    bool tells_events = true;
   };
-  // REQUIRES: the cache's configuration has a shared tier.
   RemoteTier(const std::shared_ptr<Cache>& cache, const Services& services);
 
   // Keys behind a match's prefix. The first of them are looked up in the store. Those that it has
@@ -132,7 +138,7 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     std::vector<RemoteStore::Presence> there = {};
     std::vector<BlockSources> sources = {};  // empty: the store has the blocks
   };
-  static RemoteEvents events_of(const Cache& cache);
+  static RemoteEvents events_of(const Cache& cache, bool tells_events);
   struct Question;
   void ask_next(const std::shared_ptr<Question>& question);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
@@ -157,9 +163,12 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   void remember(std::uint64_t hash) CAIRN_REQUIRES(mutex_);
   void spare(std::uint64_t hash, std::chrono::milliseconds for_so_long) CAIRN_REQUIRES(mutex_);
   bool forget(std::uint64_t hash) CAIRN_REQUIRES(mutex_);  // false: it was not known
+  // A look-up found the block in this part's store.
+  void note_there(const BlockKey& key);
 
   const std::shared_ptr<RemoteContext> context_;
   const RemoteTierConfig config_;
+  const std::shared_ptr<RemoteTier> far_;  // null: one store
   const Clock& clock_;
   const RemoteTierOptions options_;
   std::shared_ptr<EvictionUploads> evictions_;  // null: blocks are not stored on eviction

@@ -48,14 +48,24 @@ std::shared_ptr<RemoteTier> RemoteTiers::of(const std::shared_ptr<Cache>& cache)
     tier.reset();
   }
   if (!tier) {
-    tier = std::make_shared<RemoteTier>(
-        cache, RemoteTier::Services{.beyond = {.store = store(cache->config().shared->store),
-                                               .peers = peers_.get(),
-                                               .own_address = own_address_,
-                                               .under_way = under_way_,
-                                               .executor = executor_},
-                                    .clock = clock_,
-                                    .options = options_});
+    const auto services_of = [&](const RemoteTierConfig& config) CAIRN_REQUIRES(mutex_) {
+      return RemoteTier::Services{.beyond = {.config = config,
+                                             .store = store(config.store),
+                                             .peers = peers_.get(),
+                                             .own_address = own_address_,
+                                             .under_way = under_way_,
+                                             .executor = executor_},
+                                  .clock = clock_,
+                                  .options = options_};
+    };
+    RemoteTier::Services services = services_of(*cache->config().shared);
+    if (const auto& far = cache->config().shared_far) {
+      RemoteTier::Services of_far = services_of(*far);
+      of_far.tells_events = false;
+      services.beyond.far = &store(far->store);
+      services.far = std::make_shared<RemoteTier>(cache, of_far);
+    }
+    tier = std::make_shared<RemoteTier>(cache, services);
     tier->begin();
   }
   return tier;

@@ -224,17 +224,17 @@ PinShareFields read_pin_shares(Fields& fields) {
   return shares;
 }
 
-std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
-  const json* object = fields.optional_object("shared");
-  if (object == nullptr) return std::nullopt;
-  Fields members(*object, fields.path_of("shared"), fields.errors());
+// The standard way to write a second store is by worth: what was used twice.
+RemoteTierConfig read_remote_tier(const json& object, const std::string& path,
+                                  RemoteTierConfig::Write standard, DecodeErrors& errors) {
+  Fields members(object, path, errors);
   RemoteTierConfig shared;
   shared.store =
       static_cast<RemoteTierConfig::Store>(members.optional_word("store", kStoreWords).value_or(0));
   shared.placement = static_cast<RemoteTierConfig::Placement>(
       members.optional_word("placement", kPlacementWords).value_or(0));
-  shared.write = static_cast<RemoteTierConfig::Write>(
-      members.optional_word("write", kRemoteWriteWords).value_or(0));
+  const auto write = members.optional_word("write", kRemoteWriteWords);
+  shared.write = write ? static_cast<RemoteTierConfig::Write>(*write) : standard;
   shared.codec = static_cast<Codec>(members.optional_word("codec", kCodecWords).value_or(0));
   shared.name_space = members.optional_string("namespace").value_or("");
   shared.ttl_ms = members.optional_number("ttl_ms", {}).value_or(0);
@@ -242,14 +242,42 @@ std::optional<RemoteTierConfig> read_remote_tier(Fields& fields) {
   return shared;
 }
 
-ordered_json shared_body(const CacheConfig& config) {
-  const RemoteTierConfig& shared = *config.shared;
+// Reads `shared`: a store, or a list of one or two, the near one first.
+void read_remote_tiers(Fields& fields, CacheConfig& config) {
+  using Write = RemoteTierConfig::Write;
+  const json* const given = fields.optional_any("shared");
+  if (given == nullptr) return;
+  const std::string path = fields.path_of("shared");
+  DecodeErrors& errors = fields.errors();
+  if (!given->is_array()) {
+    if (const json* object = fields.object("shared")) {
+      config.shared = read_remote_tier(*object, path, Write::on_commit, errors);
+    }
+    return;
+  }
+  if (given->empty() || given->size() > kNumRemoteStores) {
+    errors.add(ErrorCode::out_of_range, path + " has " + std::to_string(given->size()) +
+                                            " elements; it takes 1 or 2 stores");
+    return;
+  }
+  config.shared = read_remote_tier((*given)[0], path + "[0]", Write::on_commit, errors);
+  if (given->size() == 1) return;
+  config.shared_far = read_remote_tier((*given)[1], path + "[1]", Write::second_use, errors);
+}
+
+ordered_json shared_body(const RemoteTierConfig& shared, const std::string& cache) {
   return {{"store", kStoreWords[static_cast<std::size_t>(shared.store)]},
           {"placement", kPlacementWords[static_cast<std::size_t>(shared.placement)]},
           {"write", kRemoteWriteWords[static_cast<std::size_t>(shared.write)]},
           {"codec", to_string(shared.codec)},
-          {"namespace", shared.name_space.empty() ? config.name : shared.name_space},
+          {"namespace", shared.name_space.empty() ? cache : shared.name_space},
           {"ttl_ms", shared.ttl_ms}};
+}
+
+ordered_json shared_body(const CacheConfig& config) {
+  ordered_json near = shared_body(*config.shared, config.name);
+  if (!config.shared_far) return near;
+  return ordered_json::array({std::move(near), shared_body(*config.shared_far, config.name)});
 }
 
 ordered_json shape_body(const LayoutConfig& shape) {
@@ -405,7 +433,7 @@ CacheConfig read_cache_fields(Fields& fields, std::string name) {
   const PinShareFields pins = read_pin_shares(fields);
   config.pins.max_share = pins.max_share.value_or(config.pins.max_share);
   config.pins.max_share_of_token = pins.max_share_of_token.value_or(config.pins.max_share_of_token);
-  config.shared = read_remote_tier(fields);
+  read_remote_tiers(fields, config);
   for (Tier tier : kTiers) {
     if (!config.pressure[index_of(tier)] || config.tiers[index_of(tier)]) continue;
     errors.add(ErrorCode::unknown_tier,

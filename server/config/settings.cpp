@@ -586,8 +586,13 @@ Settings read_document(const json& document, DecodeErrors& errors) {
       !settings.advertise.empty() || !is_any_address(settings.listen.host);
   // The default cache gets a shared tier, for a quick start.
   if ((settings.shared || settings.s3) && settings.caches == std::vector{default_cache()}) {
-    settings.caches.front().shared.emplace().store =
+    CacheConfig& cache = settings.caches.front();
+    cache.shared.emplace().store =
         settings.shared ? RemoteTierConfig::Store::redis : RemoteTierConfig::Store::s3;
+    if (settings.shared && settings.s3) {
+      cache.shared_far = RemoteTierConfig{.store = RemoteTierConfig::Store::s3,
+                                          .write = RemoteTierConfig::Write::second_use};
+    }
   }
   settings.restore = read_restore(fields);
   settings.blocks.data_dir = settings.data_dir;

@@ -539,6 +539,28 @@ TEST(SharedTest, RefusesWrongFieldsByName) {
   refused({{"ttl", 1}}, "shared.ttl");
 }
 
+TEST(SharedTest, AListHasOneOrTwoStores) {
+  const RedisProcess redis;
+  SharedHost one(redis);
+  const auto put = [&](const std::string& name, const json& shared) {
+    json body = shared_body();
+    body["shared"] = shared;
+    return one.rest.put("/v1/caches/" + name, body);
+  };
+  EXPECT_EQ(put("a", json::array({{{"codec", "bytes"}}})).status, 201U);
+  EXPECT_EQ(one.rest.get("/v1/caches/a").document().at("shared").at("codec"), "bytes");
+  EXPECT_THAT(put("b", json::array()), is_problem(400, "out_of_range"));
+  EXPECT_THAT(put("b", json::array({json::object(), json::object(), json::object()})),
+              is_problem(400, "out_of_range"));
+  const Reply wrong = put("b", json::array({json::object(), {{"store", "disk"}}}));
+  EXPECT_THAT(wrong.document().at("detail").get<std::string>(),
+              ::testing::HasSubstr("shared[1].store"));
+  const Reply bucket = put("b", json::array({json::object(), {{"store", "s3"}}}));
+  EXPECT_EQ(bucket.status, 422U);
+  EXPECT_THAT(bucket.document().at("detail").get<std::string>(),
+              ::testing::HasSubstr("shared.s3.bucket"));
+}
+
 TEST(SharedTest, ReadsAPasswordFromAFileAndNeverShowsIt) {
   const fakes::TempDir dir;
   const std::string file = (dir.path() / "password").string();

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import unittest
 
-from support import Folder, Process, Server, eventually, free_port, skip
+from support import Folder, Process, Redis, Server, eventually, free_port, skip
 
 SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 512, "dtype_width_bytes": 2}
 BLOCK_BYTES = 2 * 2 * 4 * 512 * 2
@@ -44,7 +44,9 @@ def install(folder):
 
 
 def block(key):
-    return random.Random(key).randbytes(BLOCK_BYTES)
+    """Noise, or bytes that a codec shrinks."""
+    noise = random.Random(key).randbytes(BLOCK_BYTES)
+    return noise if int(key, 16) % 2 else bytes(byte & 15 for byte in noise)
 
 
 class S3(Process):
@@ -87,7 +89,7 @@ class BucketTest(unittest.TestCase):
             self.endpoint = self.s3.endpoint
         self.started = 0
 
-    def start(self, redis=None, **s3):
+    def start(self, redis=None, shared=None, **s3):
         self.started += 1
         folder = self.root / f"server{self.started}"
         folder.mkdir()
@@ -96,7 +98,7 @@ class BucketTest(unittest.TestCase):
         url = {"url": redis} if redis else {}
         config = {"shared": {"s3": settings, "match_deadline_us": 10_000_000, **url},
                   "caches": [{"name": "c", "layout": SHAPE, "tiers": {"pinned": {"num_blocks": 200}},
-                              "shared": {"store": "s3"}}]}
+                              "shared": shared or {"store": "s3"}}]}
         (folder / "config.json").write_text(json.dumps(config))
         server = Server(PROGRAM, folder, "--config", folder / "config.json", env={**os.environ, **KEYS_ENV})
         self.addCleanup(server.stop, signal.SIGKILL)
@@ -106,14 +108,14 @@ class BucketTest(unittest.TestCase):
     def shared(self, server):
         return server.call("GET", "/v1/system")[1]["shared"]
 
-    def put_all(self, server):
+    def put_all(self, server, stores=1):
         eventually(lambda: self.shared(server)["ready"], "the first listing")
         for key, parent in zip(KEYS, [None, *KEYS]):
             query = f"?parent={parent}" if parent else ""
             status, body = server.call("PUT", f"/v1/caches/c/keys/{key}{query}", block(key))
             self.assertEqual(status, 201, body)
-        eventually(lambda: self.counted(server, 'cairn_shared_blocks_total{cache="c",event="stored"}') == len(KEYS),
-                   "the blocks to be stored")
+        eventually(lambda: self.counted(server, 'cairn_shared_blocks_total{cache="c",event="stored"}')
+                   == stores * len(KEYS), "the blocks to be stored")
 
     def counted(self, server, series):
         text = server.call("GET", "/metrics")[1].decode()
@@ -213,6 +215,34 @@ class BucketTest(unittest.TestCase):
     def test_of_two_stores_the_redis_is_the_first_even_if_it_is_away(self):
         server = self.start(redis=f"redis://127.0.0.1:{free_port()}")
         self.assertEqual(self.shared(server)["store"], "redis")
+
+    def test_a_codec_makes_objects_smaller(self):
+        first = self.start(shared={"store": "s3", "codec": "bytes"})
+        self.put_all(first)
+        plain = len(KEYS) * BLOCK_BYTES
+        self.assertLess(self.counted(first, 'cairn_shared_bucket_bytes{state="live"}'), 0.8 * plain)
+        second = self.start()
+        eventually(lambda: self.match(second) == len(KEYS), "the blocks, without a codec of its own")
+
+    def test_a_bucket_keeps_what_the_redis_before_it_has_lost(self):
+        shared = [{"store": "redis", "codec": "bytes"}, {"store": "s3", "write": "on_commit"}]
+        near = Redis(self.root)
+        first = self.start(redis=f"redis://{near.address}", shared=shared)
+        self.put_all(first, stores=2)
+        first.stop(signal.SIGKILL)
+        near.stop(signal.SIGKILL)
+        near = Redis(self.root)
+        self.addCleanup(lambda: near.stop(signal.SIGKILL))
+        second = self.start(redis=f"redis://{near.address}", shared=shared)
+        eventually(lambda: self.shared(second)["ready"], "both stores")
+        self.assertEqual(self.match(second), len(KEYS))
+        # What came from the bucket is in the Redis now, for the next server.
+        eventually(lambda: self.counted(second, 'cairn_shared_blocks_total{cache="c",event="stored"}') == len(KEYS),
+                   "the blocks to be near again")
+        second.stop(signal.SIGKILL)
+        self.s3.stop(signal.SIGKILL)
+        third = self.start(redis=f"redis://{near.address}", shared=shared)
+        eventually(lambda: self.match(third) == len(KEYS), "the blocks of the Redis alone")
 
     def test_wrong_settings_say_which(self):
         for wrong, named in (({"bucket": "a/b"}, "shared.s3.bucket"), ({"endpoint": "s3.example"}, "shared.s3.endpoint"),

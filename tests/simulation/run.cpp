@@ -208,6 +208,7 @@ class Run {
                      .config = config_,
                      .folder = here(),
                      .store = store_,
+                     .far_store = far_store_,
                      .failpoint = [this](std::string_view place) { failpoint(place); }});
   }
 
@@ -365,6 +366,7 @@ class Run {
   Oracle oracle_;
   fakes::TempDir dir_{options_.folder};
   Store::Values store_;
+  Store::Values far_store_;
   bool folder_ = false;
   std::unique_ptr<World> world_;
   std::optional<Stopped> stopped_;

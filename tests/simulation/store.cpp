@@ -138,7 +138,7 @@ void Store::write(Write write, UniqueFunction<void(Result<bool>)> done) {
     const bool fails = happens(parts_.faults.fails_once_in);
     if (fails && random().once_in(2)) return done(down());
     const bool is_new = parts_.values.emplace(write.name, std::move(*value)).second;
-    parts_.oracle.reached_store(key->second);
+    if (!parts_.is_far) parts_.oracle.reached_store(key->second);
     done(fails ? Result<bool>(down()) : Result<bool>(is_new));
   });
 }

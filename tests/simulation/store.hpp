@@ -30,6 +30,7 @@ class Store final : public RemoteStore {
     Values& values;
     Names names;
     Faults faults;
+    bool is_far = false;  // the second of two, of which clients hear nothing
   };
   explicit Store(Parts parts) : parts_(std::move(parts)) {}
 

@@ -120,10 +120,16 @@ void Setup::add_shared_tier(Random& random) {
   using Write = RemoteTierConfig::Write;
   const Write writes[] = {Write::on_commit, Write::on_evict, Write::second_use};
   config.shared = RemoteTierConfig{.write = writes[random.below(3)]};
-  // The simulated store keeps its values for longer than a run lasts.
   if (random.once_in(2)) config.shared->codec = Codec::bytes;
+  // The simulated store keeps its values for longer than a run lasts.
   if (random.once_in(3)) config.shared->ttl_ms = 24ull * 3'600 * 1'000;
-  manager.has_remote_store[static_cast<std::size_t>(config.shared->store)] = true;
+  manager.has_remote_store = {true, true};
+  if (random.once_in(3)) {
+    config.shared_far =
+        RemoteTierConfig{.store = RemoteTierConfig::Store::s3,
+                         .write = random.once_in(2) ? Write::on_commit : Write::second_use,
+                         .codec = random.once_in(2) ? Codec::bytes : Codec::none};
+  }
   // The blocks of a fetch wait for each other's staging: there are two, however few bytes.
   if (random.once_in(2)) manager.staging_bytes = 1;
   if (!random.once_in(2)) return;
@@ -149,12 +155,17 @@ World::World(Parts parts)
   parts_.oracle.begin_life(manager_->events(), 0, parts_.setup.faulty);
   if (parts_.config.shared) {
     RemoteTiers::Beyond beyond;
-    beyond.stores[static_cast<std::size_t>(parts_.config.shared->store)] =
-        std::make_unique<Store>(Store::Parts{.queue = parts_.queue,
-                                             .oracle = parts_.oracle,
-                                             .values = parts_.store,
-                                             .names = names_in_store(parts_.oracle, parts_.config),
-                                             .faults = parts_.setup.store_faults});
+    const auto add_store = [&](const RemoteTierConfig& config, Store::Values& values) {
+      beyond.stores[static_cast<std::size_t>(config.store)] = std::make_unique<Store>(
+          Store::Parts{.queue = parts_.queue,
+                       .oracle = parts_.oracle,
+                       .values = values,
+                       .names = names_in_store(parts_.oracle, parts_.config),
+                       .faults = parts_.setup.store_faults,
+                       .is_far = &values == &parts_.far_store});
+    };
+    add_store(*parts_.config.shared, parts_.store);
+    if (parts_.config.shared_far) add_store(*parts_.config.shared_far, parts_.far_store);
     remote_tiers_ = std::make_unique<RemoteTiers>(*manager_, std::move(beyond), parts_.queue,
                                                   scheduler_->executor(), RemoteTierOptions{});
   }

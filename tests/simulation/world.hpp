@@ -45,6 +45,7 @@ class World {
     CacheConfig config;  // the setup's, with later changes
     std::filesystem::path folder;
     Store::Values& store;
+    Store::Values& far_store;
     // Called at each place of BlockManagerOptions::failpoint.
     std::function<void(std::string_view)> failpoint;
   };

@@ -29,6 +29,12 @@ struct ServedTo {
   std::string instance = {};
 };
 
+// A second store below the first. null: there is none.
+struct FarStore {
+  MemoryStore* store = nullptr;
+  RemoteTierConfig config = {};
+};
+
 // A separate server, with a cache over a store that other hosts share.
 struct Host {
   // Forwards to a store that outlives this host.
@@ -67,9 +73,13 @@ struct Host {
   }
 
   static RemoteTiers::Beyond beyond(std::unique_ptr<RemoteStore> store,
-                                    std::unique_ptr<BlockPeers> peers) {
+                                    std::unique_ptr<BlockPeers> peers, const FarStore& far = {}) {
     RemoteTiers::Beyond made{.peers = std::move(peers)};
     made.stores[static_cast<std::size_t>(RemoteTierConfig::Store::redis)] = std::move(store);
+    if (far.store != nullptr) {
+      made.stores[static_cast<std::size_t>(RemoteTierConfig::Store::s3)] =
+          std::make_unique<Lent>(*far.store);
+    }
     return made;
   }
 
@@ -77,14 +87,18 @@ struct Host {
                 TierSizes sizes = {.pinned = 16}, const ServedTo& served = {},
                 const std::optional<PressureConfig>& pressure = {},
                 const BlockManagerOptions& options = with_store(),
-                const std::optional<LayoutConfig>& shape = {})
+                const std::optional<LayoutConfig>& shape = {}, const FarStore& far = {})
       : served_to(served),
         rig({.options = options}),
-        tiers(*rig.manager, beyond(std::make_unique<Lent>(store), peers_of(served)), rig.clock,
+        tiers(*rig.manager, beyond(std::make_unique<Lent>(store), peers_of(served), far), rig.clock,
               rig.scheduler->executor(), {}) {
     CacheConfig config = small_cache(sizes);
     config.shared = shared;
     if (shape) config.shape = *shape;
+    if (far.store != nullptr) {
+      config.shared_far = far.config;
+      config.shared_far->store = RemoteTierConfig::Store::s3;
+    }
     config.pressure[index_of(Tier::pinned)] = pressure;
     if (served.peers != nullptr) tiers.advertise({.url = served.url, .instance = served.instance});
     cache = rig.cache(config);

@@ -99,7 +99,12 @@ class RemoteStore {
     std::vector<std::string> names;
     std::chrono::microseconds within;
   };
-  enum class Presence : std::uint8_t { unknown, absent, present };
+  enum class Presence : std::uint8_t {
+    unknown,
+    absent,
+    present,
+    far,  // only in the second of two stores
+  };
   virtual void probe(Probe probe, UniqueFunction<void(std::vector<Presence>)> done) = 0;
   // Reads values. Those that lie together in the store may come with one request. `done` runs once
   // for each, with its index in the list and its size, at most that of `into`; nullopt: there is
@@ -162,5 +167,9 @@ class RemoteStore {
 
   virtual RemoteStoreStats stats() const = 0;
 };
+
+inline bool is_there(RemoteStore::Presence presence) {
+  return presence == RemoteStore::Presence::present || presence == RemoteStore::Presence::far;
+}
 
 }  // namespace cairn

@@ -186,7 +186,7 @@ class CacheConfig:
     pressure: dict[str, Any] | None = None
     quota: dict[str, Any] | None = None
     pins: dict[str, float] | None = None
-    shared: dict[str, Any] | None = None
+    shared: dict[str, Any] | list[dict[str, Any]] | None = None  # a store, or two: the near one first
     block_tokens: int | None = None
     kv_groups: Sequence[KvGroup] | None = None
 
