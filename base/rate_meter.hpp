@@ -9,7 +9,7 @@
 namespace cairn {
 
 // Measures how fast something works that several threads ask for: bytes over the time in which any
-// of it was in progress. Follows changes within a few windows. Thread-safe.
+// of it was in progress. The last few hundred MiB count. Thread-safe.
 class RateMeter {
  public:
   // `clock` must outlive the meter.
@@ -22,17 +22,16 @@ class RateMeter {
   // Ends what began. `bytes` is 0 if it failed.
   void end(std::uint64_t bytes) {
     MutexLock lock(mutex_);
-    bytes_ += bytes;
     const TimePoint now = clock_.now();
+    bytes_ += bytes;
     busy_ += now - began_;
     began_ = now;
     --in_progress_;
-    if (bytes_ < kWindowBytes || busy_ <= Duration::zero()) return;
-    const double rate = static_cast<double>(bytes_) / std::chrono::duration<double>(busy_).count();
-    const double last = bytes_per_s_;
-    bytes_per_s_ = last == 0 ? rate : (last + rate) / 2;
-    bytes_ = 0;
-    busy_ = Duration::zero();
+    if (bytes_ < kLeastBytes || busy_ <= Duration::zero()) return;
+    bytes_per_s_ = static_cast<double>(bytes_) / std::chrono::duration<double>(busy_).count();
+    if (bytes_ < kMostBytes) return;
+    bytes_ /= 2;
+    busy_ /= 2;
   }
 
   // A first guess.
@@ -42,14 +41,16 @@ class RateMeter {
 
  private:
   // A few large blocks, or some hundred small ones.
-  static constexpr std::uint64_t kWindowBytes = 16ull << 20;
+  static constexpr std::uint64_t kLeastBytes = 16ull << 20;
+  // Several bursts: what was asked for together may end together.
+  static constexpr std::uint64_t kMostBytes = 512ull << 20;
 
   const Clock& clock_;
   Mutex mutex_;
   std::uint32_t in_progress_ CAIRN_GUARDED_BY(mutex_) = 0;
   TimePoint began_ CAIRN_GUARDED_BY(mutex_){};  // or when the last of several ended
   Duration busy_ CAIRN_GUARDED_BY(mutex_){};
-  std::uint64_t bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::uint64_t bytes_ CAIRN_GUARDED_BY(mutex_) = 0;  // in that time
   std::atomic<double> bytes_per_s_{0};
 };
 

@@ -240,7 +240,8 @@ class BucketTest(unittest.TestCase):
         eventually(lambda: self.counted(second, 'cairn_shared_blocks_total{cache="c",event="stored"}') == len(KEYS),
                    "the blocks to be near again")
         second.stop(signal.SIGKILL)
-        self.s3.stop(signal.SIGKILL)
+        if self.s3:
+            self.s3.stop(signal.SIGKILL)
         third = self.start(redis=f"redis://{near.address}", shared=shared)
         eventually(lambda: self.match(third) == len(KEYS), "the blocks of the Redis alone")
 
