@@ -230,6 +230,7 @@ class Run {
 
   void take_image(End how) {
     oracle_.look();
+    oracle_.ignore_new_handles();
     stopped_->how = how;
     stopped_->on_disk = oracle_.all_in(Tier::disk);
     stopped_->durable = oracle_.durable();

@@ -85,6 +85,7 @@ void Oracle::begin_life(const EventRing& ring, std::uint64_t next_event, bool fa
   ring_ = &ring;
   next_event_ = next_event;
   faulty_ = faulty;
+  was_killed_ = false;
   where_.assign(keys(), {});
   becoming_durable_.reset();
   promised_.clear();
@@ -258,6 +259,7 @@ std::set<KeyNumber> Oracle::beyond_doubt() const {
 }
 
 void Oracle::check_new(const BlockHandle& handle) {
+  if (was_killed_) return;
   if (handles_.emplace(handle.tier, handle.slot, handle.generation).second) return;
   finding_.report("slot " + std::to_string(handle.slot) + " of " +
                   std::string(to_string(handle.tier)) + " is handed out at generation " +

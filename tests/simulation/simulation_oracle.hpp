@@ -142,6 +142,8 @@ class Oracle {
 
   // --- handles: two uses of a slot never have the same handle
   void check_new(const BlockHandle& handle);
+  // The server was killed. What its end still gives to waiting clients, no client would have got.
+  void ignore_new_handles() { was_killed_ = true; }
   // The end of a process loses its slots in memory. A power cut also loses the log's records of
   // disk slots since the last checkpoint.
   void forget_handles(bool also_of_disk);
@@ -182,6 +184,7 @@ class Oracle {
   std::set<KeyNumber> doubtful_;
   std::optional<std::set<KeyNumber>> becoming_durable_;
   std::set<std::tuple<Tier, std::uint32_t, std::uint64_t>> handles_;
+  bool was_killed_ = false;
 };
 
 }  // namespace cairn::sim
