@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,14 @@ inline std::vector<iovec> first_bytes(std::span<const iovec> pieces, std::uint64
     size_bytes -= first.back().iov_len;
   }
   return first;
+}
+
+// Copies the pieces' first bytes. REQUIRES: they have as many.
+inline void copy_first(std::span<const iovec> pieces, std::span<std::byte> to) {
+  for (const iovec& piece : first_bytes(pieces, to.size())) {
+    std::memcpy(to.data(), piece.iov_base, piece.iov_len);
+    to = to.subspan(piece.iov_len);
+  }
 }
 
 // iovec has no const variant.

@@ -42,7 +42,7 @@ LayoutConfig shape_of(std::uint64_t block_bytes, std::uint64_t blocks) {
 }
 
 void move(TransferScheduler& scheduler, const BlockLayout& from, const BlockLayout& to,
-          SlotChecksums& slots) {
+          SlotContents& slots) {
   // Jobs of 32 MiB, two at a time, as the block manager submits them.
   const std::uint64_t count = from.config().num_blocks;
   const std::uint64_t step = std::max<std::uint64_t>(1, (32ull << 20) / block_bytes(from.config()));

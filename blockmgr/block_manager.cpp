@@ -238,7 +238,9 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
     parts.disk_files = member.disk_files;
     is_new = disk->slots.is_new;
     member.had_files = !is_new;
-    member.asked_disk_blocks = std::exchange(disk_tier->num_blocks, disk->slots.slots->num_slots());
+    const std::uint32_t slots_a_block = slots_in(config, Tier::disk) / disk_tier->num_blocks;
+    member.asked_disk_blocks =
+        std::exchange(disk_tier->num_blocks, disk->slots.slots->num_slots() / slots_a_block);
     parts.config = config;
     damaged_slot_files = disk->slots.damage.size();
     if (is_new) {
@@ -247,14 +249,16 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
       remove_learnt(member.disk_files.front());
       remove_pins(member.disk_files.front());
     }
-    const std::unique_ptr<SlotChecksums>& slots = disk->slots.slots;
+    const std::unique_ptr<SlotContents>& slots = disk->slots.slots;
     parts.journal =
         std::make_unique<SlotJournal>(SlotJournal::Options{.path = member.disk_files.front(),
                                                            .file_id = slots->file_id(),
                                                            .num_slots = slots->num_slots(),
                                                            .mapped = &services->mapped});
     parts.layouts[index_of(Tier::disk)].emplace(std::move(disk->slots.layout));
-    parts.slot_checksums = std::move(disk->slots.slots);
+    parts.slot_contents = std::move(disk->slots.slots);
+    parts.disk_codec = std::make_unique<MediumCodec>(
+        MediumCodec::Options{.codec = disk_tier->codec, .clock = services->clock});
     if (const auto& pinned = parts.layouts[index_of(Tier::pinned)]) {
       parts.prepared = prepare_for_disk(*pinned, config.name, *services);
     }

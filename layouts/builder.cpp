@@ -292,21 +292,22 @@ BackedLayout PlacedLayout::allocate_unified(DeviceRuntime& runtime, int device_i
                                  }));
 }
 
-BackedLayout PlacedLayout::allocate_disk(std::vector<std::filesystem::path> paths) && {
-  return BackedLayout(
-      [geometry = std::move(geometry_), paths = std::move(paths)]() mutable -> Result<BlockLayout> {
-        if (!geometry) return geometry.error();
-        CAIRN_TRY(check_count(*geometry, paths.size()));
-        std::vector<Region> files;
-        std::vector<RegionView> regions;
-        for (const std::filesystem::path& path : paths) {
-          auto file = Region::disk_file(path, geometry->region_bytes());
-          if (!file) return std::move(file).error();
-          regions.push_back(file->view());
-          files.push_back(std::move(*file));
-        }
-        return LayoutAssembler::from_regions(*geometry, regions, std::move(files));
-      });
+BackedLayout PlacedLayout::allocate_disk(std::vector<std::filesystem::path> paths,
+                                         Region::FileRoom room) && {
+  return BackedLayout([geometry = std::move(geometry_), paths = std::move(paths),
+                       room]() mutable -> Result<BlockLayout> {
+    if (!geometry) return geometry.error();
+    CAIRN_TRY(check_count(*geometry, paths.size()));
+    std::vector<Region> files;
+    std::vector<RegionView> regions;
+    for (const std::filesystem::path& path : paths) {
+      auto file = Region::disk_file(path, geometry->region_bytes(), room);
+      if (!file) return std::move(file).error();
+      regions.push_back(file->view());
+      files.push_back(std::move(*file));
+    }
+    return LayoutAssembler::from_regions(*geometry, regions, std::move(files));
+  });
 }
 
 BackedLayout PlacedLayout::import_memory(DeviceRuntime& runtime, Import import) && {

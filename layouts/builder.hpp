@@ -69,7 +69,8 @@ class [[nodiscard]] PlacedLayout {
                                AllocateDevice by = {}) &&;
   BackedLayout allocate_unified(DeviceRuntime& runtime, int device_id) &&;
   // One file per region of the geometry, in its order; see Region::disk_file().
-  BackedLayout allocate_disk(std::vector<std::filesystem::path> paths) &&;
+  BackedLayout allocate_disk(std::vector<std::filesystem::path> paths,
+                             Region::FileRoom room = Region::FileRoom::reserved) &&;
 
   // Another process's memory, with the regions at `parts` of it; without `parts` as in an
   // allocation. Errors: those of DeviceRuntime::import_memory().

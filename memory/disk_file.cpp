@@ -68,12 +68,19 @@ Result<> check_room(const std::filesystem::path& path, int fd, const struct ::st
                    std::to_string(held) + ", and " + std::to_string(free) + " are free"};
 }
 
-// Sets the file's length and reserves its blocks.
-Result<> resize(const std::filesystem::path& path, int fd, ::off_t size_bytes) {
+struct Length {
+  ::off_t size_bytes = 0;
+  Region::FileRoom room = Region::FileRoom::reserved;
+};
+
+// Sets the file's length and, unless it is sparse, reserves its blocks.
+Result<> resize(const std::filesystem::path& path, int fd, const Length& wanted) {
+  const ::off_t size_bytes = wanted.size_bytes;
   const std::string length = std::to_string(size_bytes) + " bytes";
   if (retried([&] { return ::ftruncate(fd, size_bytes); }) != 0) {
     return file_error(path, "cannot be made " + length + " long", errno);
   }
+  if (wanted.room == Region::FileRoom::sparse) return {};
   // Not posix_fallocate: if the file system cannot reserve, that one writes every block instead.
   if (retried([&] { return ::fallocate(fd, 0, 0, size_bytes); }) != 0 && errno != EOPNOTSUPP) {
     return file_error(path, "no room for " + length, errno);
@@ -83,7 +90,8 @@ Result<> resize(const std::filesystem::path& path, int fd, ::off_t size_bytes) {
 
 }  // namespace
 
-Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_t size_bytes) {
+Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_t size_bytes,
+                                 FileRoom room) {
   CAIRN_TRY(check_region_size(path.string(), size_bytes));
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (file.get() < 0) return file_error(path, "cannot be opened", errno);
@@ -97,8 +105,9 @@ Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_
   if (!locked(fd)) {
     return Error{ErrorCode::state_conflict, path.string() + ": is in use by another region"};
   }
-  Result<> reserved = check_room(path, fd, status, size_bytes);
-  if (reserved) reserved = resize(path, fd, static_cast<::off_t>(size_bytes));
+  Result<> reserved;
+  if (room == FileRoom::reserved) reserved = check_room(path, fd, status, size_bytes);
+  if (reserved) reserved = resize(path, fd, {static_cast<::off_t>(size_bytes), room});
   if (!reserved) {
     // Another process took the room: the reservation is undone, the file's own bytes stay.
     [[maybe_unused]] const int undone = ::ftruncate(fd, status.st_size);
@@ -113,13 +122,15 @@ Result<Region> Region::disk_file(const std::filesystem::path& path, std::uint64_
   return adopt(parts, std::make_unique<OpenFile>(std::move(file)));
 }
 
-Result<RegionView> Region::resize_disk_file(const RegionView& whole, std::uint64_t size_bytes) {
+Result<RegionView> Region::resize_disk_file(const RegionView& whole, std::uint64_t size_bytes,
+                                            FileRoom room) {
   const std::filesystem::path named = "the tier's file";
   CAIRN_TRY(check_region_size(named.string(), size_bytes));
   struct ::stat status {};
   if (::fstat(whole.fd(), &status) != 0) return file_error(named, "cannot be examined", errno);
-  CAIRN_TRY(check_room(named, whole.fd(), status, size_bytes));
-  if (auto resized = resize(named, whole.fd(), static_cast<::off_t>(size_bytes)); !resized) {
+  if (room == FileRoom::reserved) CAIRN_TRY(check_room(named, whole.fd(), status, size_bytes));
+  const Length length{static_cast<::off_t>(size_bytes), room};
+  if (auto resized = resize(named, whole.fd(), length); !resized) {
     [[maybe_unused]] const int undone = ::ftruncate(whole.fd(), status.st_size);
     return std::move(resized).error();
   }

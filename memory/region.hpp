@@ -74,15 +74,18 @@ class Region {
   // the machine refuses it, out_of_range for 0 bytes.
   static Result<Region> system(std::uint64_t size_bytes);
   // A file of exactly `size_bytes`, created if missing. Its blocks are reserved if the file system
-  // supports it, so that a full disk is found here and not at a write. Existing bytes are kept. A
-  // file of that length is accepted on a full disk too, with any holes it has. The file remains
-  // when the Region is destroyed, and is locked until then. no_capacity: the disk is full;
-  // state_conflict: another Region, of this process or another, has the file; out_of_range: 0
-  // bytes; otherwise io_error.
-  static Result<Region> disk_file(const std::filesystem::path& path, std::uint64_t size_bytes);
+  // supports it, so that a full disk is found here and not at a write; those of a sparse one are
+  // not. Existing bytes are kept. A file of that length is accepted on a full disk too, with any
+  // holes it has. The file remains when the Region is destroyed, and is locked until then.
+  // no_capacity: the disk is full; state_conflict: another Region, of this process or another, has
+  // the file; out_of_range: 0 bytes; otherwise io_error.
+  enum class FileRoom : std::uint8_t { reserved, sparse };
+  static Result<Region> disk_file(const std::filesystem::path& path, std::uint64_t size_bytes,
+                                  FileRoom room = FileRoom::reserved);
   // Makes the file of such a region longer (reserved, as above) or shorter; `whole` is a view of
   // it. Returns a view of all of it. After an error the file has its former length.
-  static Result<RegionView> resize_disk_file(const RegionView& whole, std::uint64_t size_bytes);
+  static Result<RegionView> resize_disk_file(const RegionView& whole, std::uint64_t size_bytes,
+                                             FileRoom room = FileRoom::reserved);
   // For runtimes: memory that they allocated and how to free it. `release` runs once, when the
   // Region is destroyed.
   struct Parts {

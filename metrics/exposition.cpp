@@ -457,6 +457,7 @@ std::string metrics_text(const MetricsInput& input) {
   add_engine_memories(families, input.engine_memories);
   add_mapped(families, input.mapped);
   if (input.shared != nullptr) add_remote(families, *input.shared);
+  add_codecs(families, input);
   add_http(families, input);
 
   std::ostringstream out;

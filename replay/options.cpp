@@ -144,6 +144,8 @@ po::options_description describe(ReplayOptions& options, Texts& texts, Simulated
       "layout of the device tier: layer_separate or fully_contiguous");
   add("offload", po::value(&options.shape.offload)->default_value(options.shape.offload),
       "on_evict, on_commit or never");
+  add("disk-codec", po::value(&options.shape.disk_codec)->default_value(options.shape.disk_codec),
+      "how blocks lie on disk: none (as they are) or bytes (in a smaller form)");
   add("eviction", po::value(&options.shape.eviction)->value_name("ORDER"),
       "class_hazard or lru; default: the server's");
   add("keep", po::bool_switch(&options.keep),

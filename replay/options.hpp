@@ -44,6 +44,7 @@ struct CacheShape {
   std::uint64_t alignment = 4096;
   std::string device_layout = "layer_separate";
   std::string offload = "on_evict";
+  std::string disk_codec = "none";
   std::string eviction = {};  // empty: the server's default
 };
 

@@ -23,6 +23,24 @@ std::uint64_t unscramble(std::uint64_t word) {
   return word;
 }
 
+// Makes four numbers in bf16 of a word. As in keys and values, mantissas are noise and exponents
+// are near each other: how many bits of a byte are set, which has 2.5 bits.
+std::uint64_t as_numbers(std::uint64_t word) {
+  constexpr std::uint64_t kMantissas = 0x00FF'00FF'00FF'00FF;
+  constexpr std::uint64_t kLeastExponents = 0x0038'0038'0038'0038;
+  std::uint64_t bits = (word >> 8) & kMantissas;
+  bits -= (bits >> 1) & 0x0055'0055'0055'0055;
+  bits = (bits & 0x0033'0033'0033'0033) + ((bits >> 2) & 0x0033'0033'0033'0033);
+  bits = (bits + (bits >> 4)) & 0x000F'000F'000F'000F;
+  return (word & kMantissas) | ((bits + kLeastExponents) << 8);
+}
+
+// The word `at` of the block. The first one tells the seed.
+std::uint64_t word_of(std::uint64_t seed, std::size_t at) {
+  const std::uint64_t word = scramble(seed + at * kGolden);
+  return at == 0 ? word : as_numbers(word);
+}
+
 std::uint64_t load(const std::byte* from) {
   std::uint64_t word = 0;
   std::memcpy(&word, from, kWordBytes);
@@ -43,10 +61,14 @@ void count_wrong(std::span<const std::byte> bytes, std::uint64_t expected, std::
   found.wrong_bytes += wrong;
 }
 
-bool same_run(const std::byte* from, std::uint64_t counter, std::size_t words) {
+struct Run {
+  std::size_t first = 0;  // word
+  std::size_t count = 0;
+};
+bool is_same(std::span<const std::byte> block, std::uint64_t seed, Run run) {
   std::uint64_t difference = 0;
-  for (std::size_t i = 0; i < words; ++i) {
-    difference |= load(from + i * kWordBytes) ^ scramble(counter + i * kGolden);
+  for (std::size_t i = run.first; i < run.first + run.count; ++i) {
+    difference |= load(block.data() + i * kWordBytes) ^ word_of(seed, i);
   }
   return difference == 0;
 }
@@ -56,15 +78,13 @@ Mismatch compare_with(std::uint64_t seed, std::span<const std::byte> block) {
   const std::size_t words = block.size() / kWordBytes;
   for (std::size_t first = 0; first < words; first += kRunWords) {
     const std::size_t count = std::min(kRunWords, words - first);
-    const std::size_t offset = first * kWordBytes;
-    if (same_run(block.data() + offset, seed + first * kGolden, count)) continue;
+    if (is_same(block, seed, {first, count})) continue;
     for (std::size_t i = first; i < first + count; ++i) {
-      count_wrong(block.subspan(i * kWordBytes, kWordBytes), scramble(seed + i * kGolden),
-                  i * kWordBytes, found);
+      count_wrong(block.subspan(i * kWordBytes, kWordBytes), word_of(seed, i), i * kWordBytes,
+                  found);
     }
   }
-  count_wrong(block.subspan(words * kWordBytes), scramble(seed + words * kGolden),
-              words * kWordBytes, found);
+  count_wrong(block.subspan(words * kWordBytes), word_of(seed, words), words * kWordBytes, found);
   return found;
 }
 
@@ -89,12 +109,12 @@ BlockPattern::BlockPattern(std::span<const std::byte> key) : seed_(hash_bytes(ke
 void BlockPattern::fill(std::span<std::byte> block) const {
   const std::size_t words = block.size() / kWordBytes;
   for (std::size_t i = 0; i < words; ++i) {
-    const std::uint64_t word = scramble(seed_ + i * kGolden);
+    const std::uint64_t word = word_of(seed_, i);
     std::memcpy(block.data() + i * kWordBytes, &word, kWordBytes);
   }
   const std::span<std::byte> end = block.subspan(words * kWordBytes);
   if (end.empty()) return;
-  const std::uint64_t last = scramble(seed_ + words * kGolden);
+  const std::uint64_t last = word_of(seed_, words);
   std::memcpy(end.data(), &last, end.size());
 }
 

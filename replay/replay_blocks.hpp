@@ -30,9 +30,9 @@ struct Mismatch {
   bool other_keys_block = false;
 };
 
-// The bytes that belong to a key. Word i is scramble(seed + i * odd): never the same at two places
-// of a block, nor at the same place of two blocks. So every word shows a swapped, shifted or stale
-// block. Several times faster than a socket.
+// The bytes that belong to a key: numbers in bf16 as models compute them, which a codec shrinks.
+// Each word differs between the places of a block and between blocks, but for one pair in billions.
+// So every word shows a swapped, shifted or stale block. Several times faster than a socket.
 class BlockPattern {
  public:
   explicit BlockPattern(std::span<const std::byte> key);

@@ -22,6 +22,10 @@ std::string fresh_name() {
   return "replay-" + to_hex(bytes);
 }
 
+void set_codec(json& tiers, const CacheShape& shape) {
+  if (shape.disk_blocks > 0) tiers["disk"]["codec"] = shape.disk_codec;
+}
+
 json body_of(const CacheShape& shape) {
   const std::uint64_t unit =
       shape.num_layers * shape.outer_dim * shape.page_size * shape.dtype_width_bytes;
@@ -36,6 +40,7 @@ json body_of(const CacheShape& shape) {
   };
   add("pinned", shape.pinned_blocks);
   add("disk", shape.disk_blocks);
+  set_codec(tiers, shape);
   json body = {{"layout",
                 {{"num_layers", shape.num_layers},
                  {"outer_dim", shape.outer_dim},
@@ -62,6 +67,7 @@ json body_of(const CacheShape& shape, const KvModel& kv_model) {
   add("device", shape.device_blocks);
   add("pinned", shape.pinned_blocks);
   add("disk", shape.disk_blocks);
+  set_codec(body["tiers"], shape);
   body["offload"] = shape.offload;
   if (!shape.eviction.empty()) body["eviction"] = shape.eviction;
   return body;

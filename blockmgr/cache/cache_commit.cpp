@@ -190,7 +190,7 @@ void Commit::run() {
   }
   const bool fills = gaps_.any_job() || !gaps_.pieces.empty();
   const bool all_new = std::ranges::any_of(blocks_, &CommitBlock::refuse_duplicate);
-  if (all_new || (fills && core_->slot_checksums)) {
+  if (all_new || (fills && core_->slot_contents)) {
     auto taken = take_keys(locked);
     if (!taken) return fail(locked, std::move(taken).error());
     if (*taken == Outcome::waits) return;
@@ -281,7 +281,7 @@ void Commit::unmark(CacheLock& locked) {
 // not be kept. Otherwise a restart that has lost the log could not tell which of two whole blocks
 // was kept.
 Result<Commit::Outcome> Commit::take_keys(CacheLock& locked) {
-  if (core_->slot_checksums) headers_.assign(blocks_.size(), {});
+  if (core_->slot_contents) headers_.assign(blocks_.size(), {});
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i > 0 && i % kStepBlocks == 0) {
       mark(locked);

@@ -151,6 +151,7 @@ CacheStats Cache::stats() const {
   }
   stats.disk_admission = locked->transfers.disk_admission();
   stats.disk_scrub = locked->scrub.stats();
+  if (core.disk_codec) stats.disk_codec = core.disk_codec->stats();
   stats.disk_full = locked->transfers.disk_full();
   stats.matches = locked->counts.matches;
   stats.has_remote_tier = core_->config.shared.has_value();

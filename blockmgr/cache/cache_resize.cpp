@@ -45,6 +45,8 @@ std::uint32_t size_in(const CacheConfig& config, Tier tier) {
   return wanted ? wanted->num_blocks : 0;
 }
 
+bool is_sparse(const CacheCore& core) { return core.slot_contents->is_sparse(); }
+
 // One change, from its check to its end.
 class CacheChanging {
  public:
@@ -63,7 +65,7 @@ class CacheChanging {
   };
   struct TierSize {
     Tier tier = Tier::pinned;
-    std::uint32_t num_blocks = 0;
+    std::uint32_t num_slots = 0;
   };
   struct Sizes {
     const CacheConfig& before;
@@ -73,14 +75,14 @@ class CacheChanging {
   Result<> check_kept() const;
   Result<> grow(const CacheConfig& before, const CacheConfig& grown,
                 const Cache::Remember& remember);
-  Result<Growth> make_room(Tier tier, std::uint32_t num_blocks);
+  Result<Growth> make_room(Tier tier, std::uint32_t num_slots);
   void take_room(CacheLock& locked, TierSize size, Growth growth);
   BlockStore::NewOrder new_order(const CacheConfig& wanted);
   void take_settings(CacheLock& locked, const CacheConfig& wanted);
-  void label_files(std::uint32_t num_blocks);
+  void label_files(std::uint32_t num_slots);
   Result<> shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
                   const Cache::Remember& remember);
-  void lower_limit(Tier tier, std::uint32_t num_blocks);
+  void lower_limit(Tier tier, std::uint32_t num_slots);
   void wait_until_shrunk(Tier tier);
 
   CacheCore& core_;
@@ -168,13 +170,14 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
   // If a later step fails, shrinks the grown files again. Grown memory frees itself.
   const auto undo = [&](Error error) {
     if (const auto& disk = growths[index_of(Tier::disk)]; disk && disk->layout) {
-      static_cast<void>(resize_slot_file(core_.slots(Tier::disk), size_in(before, Tier::disk)));
+      static_cast<void>(resize_slot_file(core_.slots(Tier::disk),
+                                         {slots_in(before, Tier::disk), is_sparse(core_)}));
     }
     return error;
   };
   for (Tier tier : kTiers) {
     if (size_in(grown, tier) == size_in(before, tier)) continue;
-    auto growth = make_room(tier, size_in(grown, tier));
+    auto growth = make_room(tier, slots_in(grown, tier));
     if (!growth) return undo(std::move(growth).error());
     growths[index_of(tier)] = std::move(*growth);
   }
@@ -189,7 +192,7 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
       CAIRN_TRY(locked.check_usable());
       for (Tier tier : kTiers) {
         auto& growth = growths[index_of(tier)];
-        if (growth) take_room(locked, {tier, size_in(grown, tier)}, std::move(*growth));
+        if (growth) take_room(locked, {tier, slots_in(grown, tier)}, std::move(*growth));
       }
       if (order) locked->store.set_eviction(*order);
       take_settings(locked, grown);
@@ -202,17 +205,17 @@ Result<> CacheChanging::grow(const CacheConfig& before, const CacheConfig& grown
     static_cast<void>(remember(before));
     return taken;
   }
-  if (growths[index_of(Tier::disk)]) label_files(size_in(grown, Tier::disk));
+  if (growths[index_of(Tier::disk)]) label_files(slots_in(grown, Tier::disk));
   return {};
 }
 
-Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t num_blocks) {
+Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t num_slots) {
   TierSpace& space = *core_.spaces[index_of(tier)];
   Growth growth;
   const std::uint32_t room = space.room();
   if (tier == Tier::disk) {
-    if (num_blocks <= room) return growth;
-    auto longer = resize_slot_file(space.slots(), num_blocks);
+    if (num_slots <= room) return growth;
+    auto longer = resize_slot_file(space.slots(), {num_slots, is_sparse(core_)});
     if (!longer) return std::move(longer).error();
     growth.layout.emplace(std::move(*longer));
     return growth;
@@ -222,10 +225,10 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
     // While slots beyond the end are in use, the tier keeps all its memory.
     CacheLock locked(core_, LockUse::upkeep);
     is_mapped = locked->mapped[index_of(tier)];
-    if (locked->store.pool(tier).beyond_count() > 0) num_blocks = std::max(num_blocks, room);
+    if (locked->store.pool(tier).beyond_count() > 0) num_slots = std::max(num_slots, room);
   }
-  CAIRN_TRY(space.keep_below(std::min(num_blocks, room)));
-  if (num_blocks <= room) return growth;
+  CAIRN_TRY(space.keep_below(std::min(num_slots, room)));
+  if (num_slots <= room) return growth;
   if (!space.may_have_more_parts()) {
     return Error{
         ErrorCode::state_conflict,
@@ -242,7 +245,7 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
   }
   const TierConfig& made = *core_.config.tiers[index_of(tier)];
   LayoutConfig shape = tier_shape(core_.config, tier);
-  shape.num_blocks = num_blocks - room;
+  shape.num_blocks = num_slots - room;
   auto shaped = LayoutBuilder().config(shape);
   auto placed = made.layout == LayoutKind::layer_separate
                     ? std::move(shaped).layer_separate(made.block_dim)
@@ -255,7 +258,7 @@ Result<CacheChanging::Growth> CacheChanging::make_room(Tier tier, std::uint32_t 
           .build();
   if (!more) return std::move(more).error();
   growth.follows = place.has_value();
-  if (core_.slot_checksums)
+  if (core_.slot_contents)
     growth.prepared = prepare_for_disk(*more, core_.config.name, *core_.services);
   growth.layout.emplace(std::move(*more));
   return growth;
@@ -265,14 +268,14 @@ void CacheChanging::take_room(CacheLock& locked, TierSize size, Growth growth) {
   TierSpace& space = *core_.spaces[index_of(size.tier)];
   if (growth.layout) {
     if (size.tier == Tier::disk) {
-      core_.slot_checksums->grow(size.num_blocks);
+      core_.slot_contents->grow(size.num_slots);
       space.set_files(std::move(*growth.layout));
     } else {
       space.add(std::move(*growth.layout), std::move(growth.prepared), growth.follows);
     }
   }
   ++locked->size_changes[index_of(size.tier)];
-  locked->store.resize(size.tier, size.num_blocks);
+  locked->store.resize(size.tier, size.num_slots);
 }
 
 // Only a change moves the ends, and only one change runs at a time.
@@ -284,7 +287,7 @@ BlockStore::NewOrder CacheChanging::new_order(const CacheConfig& wanted) {
   {
     CacheLock locked(core_, LockUse::upkeep);
     for (Tier tier : kTiers) {
-      const std::uint32_t size = size_in(wanted, tier);
+      const std::uint32_t size = slots_in(wanted, tier);
       options.capacities[index_of(tier)] = size;
       ends[index_of(tier)] = std::max(size, locked->store.pool(tier).end());
     }
@@ -302,9 +305,9 @@ void CacheChanging::take_settings(CacheLock& locked, const CacheConfig& wanted) 
   core_.settings.set(wanted);
 }
 
-void CacheChanging::label_files(std::uint32_t num_blocks) {
+void CacheChanging::label_files(std::uint32_t num_slots) {
   // The next start corrects files that say less than the cache's description.
-  const auto labelled = label_slot_file(core_.disk_files, core_.slots(Tier::disk), num_blocks);
+  const auto labelled = label_slot_file(core_.disk_files, core_.slots(Tier::disk), num_slots);
   if (labelled) return;
   core_.services->log.warning("cannot write the number of slots into a slot file",
                               {{"cache", core_.config.name}, {"detail", labelled.error().detail}});
@@ -313,11 +316,11 @@ void CacheChanging::label_files(std::uint32_t num_blocks) {
 Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tiers,
                                const Cache::Remember& remember) {
   const auto set_limits = [&](const CacheConfig& limits) {
-    for (Tier tier : tiers) lower_limit(tier, size_in(limits, tier));
+    for (Tier tier : tiers) lower_limit(tier, slots_in(limits, tier));
     CacheLock locked(core_, LockUse::upkeep);
     for (Tier tier : tiers) {
       ++locked->size_changes[index_of(tier)];
-      locked->store.resize(tier, size_in(limits, tier));
+      locked->store.resize(tier, slots_in(limits, tier));
       locked->sizes.set_trim_due(tier, true);
       locked->pressure.set(tier, pressure_of(limits, tier, core_.options()), size_in(limits, tier));
     }
@@ -329,7 +332,7 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
       // Make the copies durable before the file is cut.
       CAIRN_TRY(checkpoint(core_));
       CAIRN_TRY(label_slot_file(core_.disk_files, core_.slots(Tier::disk),
-                                size_in(sizes.after, Tier::disk)));
+                                slots_in(sizes.after, Tier::disk)));
       core_.options().failpoint("resize.labelled");
     }
     return remember(sizes.after);
@@ -350,12 +353,12 @@ Result<> CacheChanging::shrink(const Sizes& sizes, const std::vector<Tier>& tier
 
 // Lowers the limit in steps. In between the lock is free, and blocks beyond the limit begin to move
 // or be evicted.
-void CacheChanging::lower_limit(Tier tier, std::uint32_t num_blocks) {
+void CacheChanging::lower_limit(Tier tier, std::uint32_t num_slots) {
   for (bool more = true; more;) {
     CacheLock locked(core_, LockUse::upkeep);
     const std::uint32_t limit = locked->store.pool(tier).limit();
     const std::uint32_t slab = locked->store.pool(tier).slab_units();
-    more = !locked->dropped && slab <= kSlotsLostAtOnce && limit > num_blocks + kSlotsLostAtOnce;
+    more = !locked->dropped && slab <= kSlotsLostAtOnce && limit > num_slots + kSlotsLostAtOnce;
     if (more) locked->store.resize(tier, limit - kSlotsLostAtOnce / slab * slab);
   }
 }
@@ -393,7 +396,7 @@ void CacheChanging::trim(Tier tier) {
   const auto give_back = [&]() -> Result<> {
     if (tier != Tier::disk) return space.keep_below(limit);
     if (limit >= space.room()) return {};
-    auto shorter = resize_slot_file(space.slots(), limit);
+    auto shorter = resize_slot_file(space.slots(), {limit, is_sparse(core_)});
     if (!shorter) return std::move(shorter).error();
     space.set_files(std::move(*shorter));
     core_.options().failpoint("resize.cut");

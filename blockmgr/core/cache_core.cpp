@@ -35,15 +35,17 @@ void set_parents(const CacheConfig& config, BlockStore::Options& options) {
   }
 }
 
-BlockStore::Options store_options(CacheServices& services, const CacheCore::Parts& parts) {
+BlockStore::Options store_options(CacheServices& services, const CacheCore::Parts& parts,
+                                  const SlotContents* disk_slots) {
   BlockStore::Options options{.offload_on_evict = parts.config.offload == OffloadMode::on_evict,
                               .hash_seed = parts.hash_seed,
                               .events = {&services.events, parts.number},
                               .eviction = parts.config.eviction,
-                              .history_bytes = services.options.max_history_bytes};
+                              .history_bytes = services.options.max_history_bytes,
+                              .disk_slots = disk_slots};
   for (std::size_t i = 0; i < kNumTiers; ++i) {
     if (!parts.config.tiers[i]) continue;
-    options.capacities[i] = parts.config.tiers[i]->num_blocks;
+    options.capacities[i] = slots_in(parts.config, kTiers[i]);
     options.sizes[i] = slot_sizes(parts.config, kTiers[i]);
   }
   options.policy_blocks = policy_blocks(parts.config);
@@ -112,14 +114,15 @@ CacheCore::CacheCore(std::shared_ptr<CacheServices> shared, Parts parts)
                                      [](const LayoutConfig& shape) { return shape.shards > 0; })),
       imported(std::move(parts.imported)),
       spaces(make_spaces(*services, parts)),
-      slot_checksums(std::move(parts.slot_checksums)),
+      slot_contents(std::move(parts.slot_contents)),
+      disk_codec(std::move(parts.disk_codec)),
       disk_files(std::move(parts.disk_files)),
       journal(std::move(parts.journal)),
       staging(services->runtime, services->staging, shapes_of(parts.config)),
       settings(parts.config),
       reuse({.eviction = config.eviction, .capacity_blocks = different_blocks(config)},
             recorded(*services, config)),
-      state_(config, options(), store_options(*services, parts),
+      state_(config, options(), store_options(*services, parts, slot_contents.get()),
              {.cache = number, .max_leases = options().max_leases}) {
   services->events.open(number, config.name);
 }
@@ -175,7 +178,10 @@ Result<TransferId> CacheCore::open_transfer(std::uint64_t blocks_total) {
 void CacheCore::submit(TransferJob job, UniqueFunction<void(JobOutcome)> ended,
                        UniqueFunction<void(JobId)> accepted) {
   services->jobs.enter();
-  if (on_disk(*job.source) || on_disk(*job.destination)) job.slots = slot_checksums.get();
+  if (on_disk(*job.source) || on_disk(*job.destination)) {
+    job.slots = slot_contents.get();
+    job.codec = disk_codec.get();
+  }
   const auto pairs = static_cast<std::uint32_t>(job.pairs.size());
   auto end = std::make_shared<UniqueFunction<void(JobOutcome)>>(std::move(ended));
   job.on_complete = [self = shared_from_this(), end](JobOutcome outcome) {
@@ -254,6 +260,7 @@ void CacheLock::leave() {
     state_.pressure.look(*this);
     state_.sizes.go_on(*this);
     serve_all();
+    state_.holes.go_on(*this);
   });
   if (!served) state_.store.say_freed();
   state_.steps.ended(

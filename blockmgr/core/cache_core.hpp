@@ -20,6 +20,7 @@
 //   pressure   watermarks                                                    (pressure_watch)
 //   sizes      tiers that are changing size                                  (resizing)
 //   scrub      checks of bytes on disk that nobody reads                     (scrub)
+//   holes      pages of free disk slots that others need                     (hole_punch)
 //
 // Outside the lock, a ReuseWatch follows the requests. The verbs in blockmgr/cache use
 // all of this.
@@ -36,6 +37,7 @@
 #include "blockmgr/core/block_writes.hpp"
 #include "blockmgr/core/cache_services.hpp"
 #include "blockmgr/core/evict_to_remote.hpp"
+#include "blockmgr/core/hole_punch.hpp"
 #include "blockmgr/core/leases.hpp"
 #include "blockmgr/core/partial_blocks.hpp"
 #include "blockmgr/core/pins.hpp"
@@ -92,6 +94,7 @@ struct CacheState {
   PressureWatch pressure;
   Resizing sizes;
   Scrub scrub;
+  HolePunch holes;
   CacheCounts counts;
   LockHolds lock_holds;
 };
@@ -102,10 +105,11 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
     CacheConfig config;
     std::uint32_t number = 0;
     std::array<std::optional<BlockLayout>, kNumTiers> layouts = {};
-    std::unique_ptr<SlotChecksums> slot_checksums = {};  // null without a disk tier
-    std::unique_ptr<SlotJournal> journal = {};           // null without a disk tier
-    std::vector<PreparedMemory> prepared = {};           // of the pinned tier
-    std::vector<MemoryQuotaShare> imported = {};         // of the tiers in engines' memory
+    std::unique_ptr<SlotContents> slot_contents = {};  // null without a disk tier
+    std::unique_ptr<MediumCodec> disk_codec = {};      // likewise
+    std::unique_ptr<SlotJournal> journal = {};         // null without a disk tier
+    std::vector<PreparedMemory> prepared = {};         // of the pinned tier
+    std::vector<MemoryQuotaShare> imported = {};       // of the tiers in engines' memory
     std::vector<std::filesystem::path> disk_files = {};
     std::uint64_t hash_seed = 0;
     std::uint64_t memory_id = 0;
@@ -120,7 +124,8 @@ class CacheCore final : public std::enable_shared_from_this<CacheCore> {
   const bool has_shards;                         // of any group's blocks
   const std::vector<MemoryQuotaShare> imported;  // of the tiers in engines' memory
   const std::array<std::unique_ptr<TierSpace>, kNumTiers> spaces;  // null: no such tier
-  const std::unique_ptr<SlotChecksums> slot_checksums;             // null without a disk tier
+  const std::unique_ptr<SlotContents> slot_contents;               // null without a disk tier
+  const std::unique_ptr<MediumCodec> disk_codec;                   // likewise
   const std::vector<std::filesystem::path> disk_files;             // of its slots
   const std::unique_ptr<SlotJournal> journal;  // null without disk; write notes under the lock
   CanonicalStaging staging;

@@ -14,7 +14,7 @@ constexpr std::uint32_t kShrinkStep = 256;
 
 PressureGauge::Use use_of(const SlotPool& slots) {
   return {.free = slots.free_count(),
-          .evictable = std::min(slots.evictable_count(), slots.limit() - slots.free_count())};
+          .evictable = std::min(slots.evictable_count(), slots.size() - slots.free_count())};
 }
 
 }  // namespace

@@ -33,13 +33,14 @@ bool Resizing::begin() { return !std::exchange(under_way_, true); }
 void Resizing::go_on(CacheLock& locked) {
   for (Tier tier : kTiers) {
     const SlotPool& slots = locked->store.pool(tier);
-    if (slots.beyond_count() == 0) continue;
+    if (slots.beyond_count() == 0 && slots.excess_units() == 0) continue;
     // A copy in progress uses two slots. So does a copy whose old slot is held by leases.
-    const std::uint32_t staying =
-        slots.capacity() - slots.free_count() - locked->store.leaving_units(tier) -
-        locked->store.superseded_units(tier) - tiers_[index_of(tier)].under_way;
-    if (staying > slots.limit()) {
-      const std::uint32_t excess = std::min(staying - slots.limit(), kEvictStep);
+    const std::uint32_t staying = slots.units_in_use() - locked->store.leaving_units(tier) -
+                                  locked->store.superseded_units(tier) -
+                                  tiers_[index_of(tier)].under_way;
+    const std::uint32_t beyond = staying > slots.limit() ? staying - slots.limit() : 0;
+    const std::uint32_t excess = std::min(std::max(beyond, slots.excess_units()), kEvictStep);
+    if (excess > 0) {
       // A client waits for the resize, and thousands of blocks may have to leave.
       const SlotQueue::Reclaim step{.units = excess, .may_go_remote = false};
       const bool any = locked->slots.reclaim(locked, tier, step) > 0;

@@ -21,7 +21,7 @@ std::vector<Scrub::Slot> Scrub::take(CacheLock& locked) {
   CacheCore& core = locked.core();
   std::vector<Slot> slots;
   const auto most = std::max<std::uint64_t>(1, kStepBytes / core.block_bytes);
-  const std::uint32_t look = std::min(kSlotsALook, core.slot_checksums->num_slots());
+  const std::uint32_t look = std::min(kSlotsALook, core.slot_contents->num_slots());
   for (std::uint32_t i = 0; i < look && slots.size() < most; ++i) {
     const SlotRef at(Tier::disk, next_);
     const SlotRecord& slot = locked->store.record(at);
@@ -32,7 +32,7 @@ std::vector<Scrub::Slot> Scrub::take(CacheLock& locked) {
       if (!core.services->disk_scrubs.take(core.block_bytes, locked.now())) break;
       slots.push_back({at, slot.generation, kv_group});
     }
-    if (++next_ >= core.slot_checksums->num_slots()) {
+    if (++next_ >= core.slot_contents->num_slots()) {
       next_ = 0;
       ++stats_.passes;
     }
@@ -41,7 +41,7 @@ std::vector<Scrub::Slot> Scrub::take(CacheLock& locked) {
 }
 
 void Scrub::go_on(CacheCore& core) {
-  if (!core.slot_checksums || core.options().disk.scrub_bytes_per_s == 0) return;
+  if (!core.slot_contents || core.options().disk.scrub_bytes_per_s == 0) return;
   if (core.services->scheduler.stats().queued > 0) return;
   CacheLock locked(core, LockUse::upkeep);
   if (!locked->dropped) locked->scrub.begin(locked);

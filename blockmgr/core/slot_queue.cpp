@@ -174,7 +174,7 @@ void SlotQueue::give_back(CacheLock& locked, SlotRequest& request) {
 std::uint64_t SlotQueue::reclaim(CacheLock& locked, Tier tier, Reclaim wanted) {
   const auto staying = [&] {
     const SlotPool& slots = locked->store.pool(tier);
-    return std::uint64_t{slots.capacity()} - slots.free_count() - locked->store.leaving_units(tier);
+    return std::uint64_t{slots.units_in_use()} - locked->store.leaving_units(tier);
   };
   locked->pins.settle(locked);  // so that it finds no block whose pin looks for another copy
   const std::uint64_t before = staying();

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kVersion = 5;
+constexpr std::uint64_t kVersion = 6;
 
 std::uint64_t checksum_of(const IndexFileHead& head) {
   constexpr std::size_t kFrom = sizeof(head.magic) + sizeof(head.checksum);

@@ -15,8 +15,9 @@ struct JournalPlace {
   std::uint64_t stamp = 0;
   std::uint64_t history = 0;  // opaque: see EvictionPolicy::kept()
   std::uint32_t slot = 0;
-  std::uint8_t hinted = 0;  // the expected next use: a NextUse
-  std::array<std::uint8_t, 3> unused = {};
+  std::uint32_t encoded_bytes = 0;  // of the block as it lies there; 0: as it is
+  std::uint8_t hinted = 0;          // the expected next use: a NextUse
+  std::array<std::uint8_t, 7> unused = {};
 };
 // A slot's entry in a checkpoint or a log. Without a key the slot is free, and the entry names its
 // last life. Borrows the texts of its block.

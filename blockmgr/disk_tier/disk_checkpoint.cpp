@@ -19,7 +19,7 @@ void keep_learnt(CacheCore& core) {
     CacheLock locked(core, LockUse::upkeep);
     learnt = locked->store.learnt();
   }
-  const auto kept = write_learnt({core.disk_files.front(), core.slot_checksums->file_id()}, learnt);
+  const auto kept = write_learnt({core.disk_files.front(), core.slot_contents->file_id()}, learnt);
   if (kept) return;
   core.services->log.warning("could not write what the order of eviction has learned",
                              {{"cache", core.config.name}, {"detail", kept.error().detail}});
@@ -36,7 +36,7 @@ void keep_pins_or_say(CacheCore& core) {
 }  // namespace
 
 Result<> checkpoint(CacheCore& core) {
-  if (!core.slot_checksums) return {};
+  if (!core.slot_contents) return {};
   SlotJournal* const journal = core.journal.get();
   MutexLock only_one(core.checkpointing);
   std::uint64_t log_number = 0;
@@ -62,7 +62,7 @@ Result<> checkpoint(CacheCore& core) {
     CAIRN_TRY(journal->start_checkpoint());
     std::vector<std::byte> entries;
     // Slots added meanwhile are in the new log.
-    const std::uint32_t num_slots = core.slot_checksums->num_slots();
+    const std::uint32_t num_slots = core.slot_contents->num_slots();
     for (std::uint32_t first = 0; first < num_slots; first += kStep) {
       entries.clear();
       {

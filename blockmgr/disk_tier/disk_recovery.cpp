@@ -28,7 +28,8 @@ JournalEntry entry_of(const SlotHeader& header) {
   return {.block = view_of(header.block),
           .place = {.generation = header.place.generation + kHeaderGap,
                     .stamp = header.place.stamp,
-                    .slot = static_cast<std::uint32_t>(header.place.slot)}};
+                    .slot = static_cast<std::uint32_t>(header.place.slot),
+                    .encoded_bytes = static_cast<std::uint32_t>(header.place.encoded_bytes)}};
 }
 
 // A key in its KV group: what one slot of a tier holds.
@@ -95,6 +96,7 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
       const JournalEntry& last = claims[rivals.last].entry;
       asked.push_back({.slot = last.place.slot,
                        .data_bytes = last.block.data_bytes,
+                       .encoded_bytes = last.place.encoded_bytes,
                        .data_checksum = last.block.data_checksum});
     }
     auto whole = are_whole(tier, asked);
@@ -119,6 +121,7 @@ Result<> leave_the_latest(std::vector<Claim>& claims, const DiskTierSlots& tier,
 bool is_of(const SlotHeader& header, const JournalEntry& entry) {
   return header.block.key == entry.block.key && header.block.kv_group == entry.block.kv_group &&
          header.block.data_checksum == entry.block.data_checksum &&
+         header.place.encoded_bytes == entry.place.encoded_bytes &&
          header.place.generation <= entry.place.generation;
 }
 
@@ -138,7 +141,8 @@ Result<std::uint64_t> mend_headers(const std::vector<JournalEntry>& entries, con
                        .place = {.file_id = tier.slots.file_id(),
                                  .slot = entry.place.slot,
                                  .generation = entry.place.generation,
-                                 .stamp = entry.place.stamp}});
+                                 .stamp = entry.place.stamp,
+                                 .encoded_bytes = entry.place.encoded_bytes}});
   }
   CAIRN_TRY(write_headers(tier, missing));
   return missing.size();
@@ -206,7 +210,8 @@ KvGroupNumber largest_group(const CacheCore& core) {
 
 bool is_of_a_group(const CacheCore& core, const JournalEntry& entry) {
   return entry.block.kv_group < core.config.kv_group_count() &&
-         entry.block.data_bytes == block_bytes(core.shape(entry.block.kv_group));
+         entry.block.data_bytes == block_bytes(core.shape(entry.block.kv_group)) &&
+         entry.place.encoded_bytes < entry.block.data_bytes;
 }
 
 }  // namespace
@@ -231,6 +236,19 @@ void leave_one_size(const CacheCore& core, const SlotPool& slots,
 
 }  // namespace
 
+namespace {
+
+void note_contents(SlotContents& slots, const JournalEntry& entry) {
+  const std::uint32_t slot = entry.place.slot;
+  const std::uint32_t encoded = entry.place.encoded_bytes;
+  slots.set_recovered(slot, {.checksum = entry.block.data_checksum, .encoded_bytes = encoded});
+  if (!slots.is_sparse()) return;
+  const std::uint64_t stored = encoded > 0 ? encoded : entry.block.data_bytes;
+  slots.add_pages(slot, pages_of_block(stored));
+}
+
+}  // namespace
+
 Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
                         std::uint64_t generation_gap) {
   Recovery result;
@@ -239,7 +257,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
   std::vector<bool> superseded = find_superseded(entries);
   CacheLock locked(core, LockUse::upkeep);
   leave_one_size(core, locked->store.pool(Tier::disk), entries, superseded);
-  for (std::uint32_t slot = 0; slot < core.slot_checksums->num_slots(); ++slot) {
+  for (std::uint32_t slot = 0; slot < core.slot_contents->num_slots(); ++slot) {
     locked->store.raise_generation({Tier::disk, slot}, 1 + generation_gap);
   }
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -282,7 +300,7 @@ Recovery restore_blocks(CacheCore& core, std::vector<JournalEntry> entries,
           locked.now() +
           std::chrono::milliseconds(entry.block.expires_at_unix_ms - locked.unix_ms());
     }
-    core.slot_checksums->set_recovered(entry.place.slot, entry.block.data_checksum);
+    note_contents(*core.slot_contents, entry);
     if (locked->store.restore(std::move(block))) ++result.restored;
   }
   locked->store.end_restoring();
@@ -295,7 +313,7 @@ Result<Recovery> recover_disk_tier(CacheCore& core, DiskTierStart start) {
   // A raise by this run is not logged either, so the next run raises by more.
   const std::uint64_t gap = kLivesARun * start.journal.next_log();
   const DiskTierSlots tier{start.disk, core.layout(Tier::disk, largest_group(core)),
-                           *core.slot_checksums};
+                           *core.slot_contents, *core.disk_codec};
   std::vector<std::string> damaged_indexes = std::move(found->damage);
   if (found->complete && found->torn == 0) {
     // If the disk fails now, the blocks that the index knows are restored all the same.

@@ -22,7 +22,7 @@ void log_damage(Logger& log, const std::string& cache, const std::string& what) 
 
 // Restores what an earlier run learned about the workload.
 void take_learnt(CacheCore& core) {
-  auto learnt = read_learnt({core.disk_files.front(), core.slot_checksums->file_id()});
+  auto learnt = read_learnt({core.disk_files.front(), core.slot_contents->file_id()});
   if (!learnt && learnt.error().code == ErrorCode::not_found) return;
   bool is_taken = false;
   if (learnt) {
@@ -34,6 +34,29 @@ void take_learnt(CacheCore& core) {
       "ignored what an earlier run learned for the order of eviction",
       {{"cache", core.config.name},
        {"why", learnt ? "it is for another order or version" : learnt.error().detail}});
+}
+
+// A kill may have left pages that no block takes, and so does a tier that had no codec.
+void free_other_pages(CacheCore& core) {
+  std::vector<SlotTail> blocks;
+  SlotContents& contents = *core.slot_contents;
+  {
+    CacheLock locked(core, LockUse::upkeep);
+    const SlotPool& slots = locked->store.pool(Tier::disk);
+    for (SlotNumber slot = 0; slot < slots.end(); ++slot) {
+      if (slots[slot].life == SlotLife::free) continue;
+      const std::uint32_t units = slots.units_in(slot);
+      blocks.push_back({slot, units, contents.pages(slot, units)});
+    }
+  }
+  const auto punched =
+      punch_all_but(core.services->scheduler.disk(), core.slots(Tier::disk), blocks);
+  if (!punched) {
+    core.services->log.warning("cannot give unused pages of a disk tier to the file system",
+                               {{"cache", core.config.name}, {"detail", punched.error().detail}});
+  }
+  contents.set_pages(0, contents.num_slots(), 0);
+  for (const SlotTail& block : blocks) contents.add_pages(block.slot, block.kept_pages);
 }
 
 }  // namespace
@@ -91,11 +114,17 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
                         .run = slot_sizes(config, Tier::disk).slab_units,
                         .shapes_hash = shapes_hash(config),
                         .replace_other_shape = options.replace_other_shape,
+                        .sparse = config.tiers[index_of(Tier::disk)]->codec != Codec::none,
                         .direct = options.direct,
                         .check_every_read = options.checksums};
   const std::uint32_t there = slots_there(config, files);
   const bool grows = there > 0 && there < slots.shape.num_blocks;
-  if (there > slots.shape.num_blocks) slots.shape.num_blocks = there;
+  if (there > slots.shape.num_blocks) {
+    // Its last blocks leave soon. If the file had a codec, its holes must not be reserved.
+    const std::uint64_t step = slots.run * (slots.sparse ? PageRoom::kSlotsARoom : 1);
+    slots.shape.num_blocks = (there + step - 1) / step * step;
+    slots.reserve = false;
+  }
   auto file = open_slot_file(slots);
   if (!file && grows && file.error().code == ErrorCode::no_capacity) {
     slots.shape.num_blocks = there;
@@ -162,6 +191,7 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
                              {"stale", recovery->stale}});
     take_learnt(core);
     take_pins(core);
+    if (core.slot_contents->is_sparse()) free_other_pages(core);
   }
   CAIRN_TRY(core.journal->begin());
   if (const std::string& why = core.journal->why_no_log(); !why.empty()) {
@@ -174,7 +204,7 @@ Result<DiskDamageStats> start_disk_tier(CacheCore& core, bool is_new) {
   }
   {
     CacheLock locked(core, LockUse::upkeep);
-    locked->store.note_changes(*core.journal, *core.slot_checksums);
+    locked->store.note_changes(*core.journal);
   }
   // A log alone does not contain what the headers did.
   if (wants_checkpoint) checkpoint_disk_tier(core);

@@ -11,13 +11,13 @@ namespace {
 constexpr std::size_t kKeyStep = 128;
 
 SideFile file_of(const CacheCore& core) {
-  return {core.disk_files.front(), core.slot_checksums->file_id()};
+  return {core.disk_files.front(), core.slot_contents->file_id()};
 }
 
 }  // namespace
 
 Result<> keep_pins(CacheCore& core) {
-  if (!core.slot_checksums) return {};
+  if (!core.slot_contents) return {};
   std::vector<PinRecord> records;
   {
     CacheLock locked(core, LockUse::upkeep);

@@ -25,12 +25,17 @@ KeyIndex::Options index_options(const BlockStore::Options& options) {
 
 }  // namespace
 
+const SlotContents* BlockStore::sparse(const Options& options) {
+  const bool is_sparse = options.disk_slots != nullptr && options.disk_slots->is_sparse();
+  return is_sparse ? options.disk_slots : nullptr;
+}
+
 BlockStore::BlockStore(const Options& options)
     : options_(options),
       uses_(make_uses(options)),
       pools_{SlotPool(options.capacities[0], policy(), options.sizes[0]),
              SlotPool(options.capacities[1], policy(), options.sizes[1]),
-             SlotPool(options.capacities[2], policy(), options.sizes[2])},
+             SlotPool(options.capacities[2], policy(), options.sizes[2], sparse(options))},
       index_(index_options(options)),
       events_(options.events) {}
 
@@ -395,15 +400,16 @@ void BlockStore::describe_disk_slot(SlotNumber slot,
     parent = index_.key(entry.parent);
   }
   note.place.stamp = record.last_use.value;
+  note.place.encoded_bytes = options_.disk_slots->encoded_bytes(slot);
   const SlotRef highest = highest_copy(entry);
   note.place.hinted = static_cast<std::uint8_t>(this->record(highest).hinted);
   if (uses_) note.place.history = uses_->policy().kept(history(highest));
   note.block = {.key = key.view().as_text(),
                 .parent = parent.view().as_text(),
                 .metadata = metadata(record.owner),
-                .data_bytes = options_.block_bytes.empty() ? disk_slots_->block_bytes()
+                .data_bytes = options_.block_bytes.empty() ? options_.disk_slots->block_bytes()
                                                            : options_.block_bytes[entry.kv_group()],
-                .data_checksum = disk_slots_->checksum(slot),
+                .data_checksum = options_.disk_slots->checksum(slot),
                 .epoch = epoch(record.owner),
                 .priority = record.priority,
                 .kv_group = entry.kv_group()};

@@ -19,7 +19,7 @@
 #include "blockmgr/index/key_index.hpp"
 #include "blockmgr/index/slot_pool.hpp"
 #include "blockmgr/index/stats.hpp"
-#include "transport/io/slot_checksums.hpp"
+#include "transport/io/slot_contents.hpp"
 
 namespace cairn {
 
@@ -93,6 +93,7 @@ class BlockStore {
     std::vector<Parent> parents = {};
     KvGroupNumber full_group = 0;
     std::vector<std::uint64_t> block_bytes = {};  // by KV group
+    const SlotContents* disk_slots = nullptr;     // null without a disk tier; borrowed
   };
   explicit BlockStore(const Options& options);
 
@@ -103,11 +104,8 @@ class BlockStore {
     now_ = now;
   }
 
-  // Notes every later change of a disk slot in the journal. Borrows both.
-  void note_changes(SlotJournal& journal, const SlotChecksums& slots) {
-    journal_ = &journal;
-    disk_slots_ = &slots;
-  }
+  // Notes every later change of a disk slot in the journal. Borrows it.
+  void note_changes(SlotJournal& journal) { journal_ = &journal; }
   // Calls `take` with the slot's journal entry, unless the slot was never used.
   void describe_disk_slot(SlotNumber slot,
                           const std::function<void(const JournalEntry&)>& take) const;
@@ -461,6 +459,7 @@ class BlockStore {
   void publish(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
 
   std::uint64_t plain_hash_of(EntryNumber number) const;
+  static const SlotContents* sparse(const Options& options);
   static std::unique_ptr<BlockUses> make_uses(const Options& options);
   const EvictionPolicy* policy() const { return uses_ ? &uses_->policy() : nullptr; }
 
@@ -494,7 +493,6 @@ class BlockStore {
   std::int64_t unix_ms_ = 0;
   TimePoint now_{};
   SlotJournal* journal_ = nullptr;  // null without a disk tier
-  const SlotChecksums* disk_slots_ = nullptr;
 };
 
 // The highest copies of the longest present prefix of a list of keys, batch by batch. It prefetches

@@ -60,7 +60,8 @@ struct TierConfig {
   BlockDim block_dim = BlockDim::first;  // for layer_separate
   int device_id = 0;                     // device: owns the memory; pinned: the device it serves
   bool numa_aware = false;               // pinned
-  std::string path = {};  // disk: relative to the data directory; empty: the cache's name
+  std::string path = {};      // disk: relative to the data directory; empty: the cache's name
+  Codec codec = Codec::none;  // disk
   std::optional<TierMemory> import = {};  // device, pinned; nullopt: the server allocates
   bool by_descriptor = false;             // device, not imported: see DeviceRuntime::DeviceOptions
   bool unified = false;  // device, neither of the two: memory that moves to its user

@@ -6,6 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/hash.hpp"
+#include "blockmgr/index/page_room.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "transport/io/slot_header.hpp"
 
@@ -283,8 +284,16 @@ LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
                                 : aligned(config.shape, config);
   }
   shape.shards = 0;  // they change no place, and a slot file's label does not keep them
-  shape.num_blocks = config.tiers[index_of(tier)]->num_blocks;
+  shape.num_blocks = slots_in(config, tier);
   return shape;
+}
+
+std::uint32_t slots_in(const CacheConfig& config, Tier tier) {
+  const auto& wanted = config.tiers[index_of(tier)];
+  if (!wanted) return 0;
+  if (wanted->codec == Codec::none) return wanted->num_blocks;
+  // Twice kMaxSlots is refused as well.
+  return std::min(wanted->num_blocks, kMaxSlots) * PageRoom::kSlotsARoom;
 }
 
 std::uint32_t policy_blocks(const CacheConfig& config) {
@@ -350,7 +359,7 @@ Result<> check_config(const CacheConfig& config, const BlockManagerOptions& opti
                        std::to_string(sizes.unit_bytes * sizes.slab_units) +
                        (sizes.are_several() ? " bytes of a slab" : " bytes that one block takes")};
     }
-    slots += config.tiers[index_of(tier)]->num_blocks;
+    slots += slots_in(config, tier);
     CAIRN_TRY(validate(tier_shape(config, tier)));
   }
   if (!any) return Error{ErrorCode::impossible_shape, "a cache has at least one tier"};

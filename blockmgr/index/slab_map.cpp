@@ -53,6 +53,19 @@ bool SlabMap::take(SlotNumber slot, KvGroupNumber group) {
   return true;
 }
 
+std::optional<SlabMap::FreeSlot> SlabMap::free_slot_with(SlotNumber unit) const {
+  const SlabNumber number = slab_of(unit);
+  if (number >= limit_ || slabs_[number].closed || slabs_[number].size == kNoSize) {
+    return std::nullopt;
+  }
+  const Size& size = by_size_[slabs_[number].size];
+  const std::uint32_t within = (unit - first_of(number)) / size.units;
+  const SlotNumber slot = first_of(number) + within * size.units;
+  if (within >= size.per_slab || !size.free.is_free(slot)) return std::nullopt;
+  const auto group = std::ranges::find(size_of_group_, slabs_[number].size);
+  return FreeSlot{slot, static_cast<KvGroupNumber>(group - size_of_group_.begin())};
+}
+
 void SlabMap::note_taken(SlotNumber slot) {
   const SlabNumber number = slab_of(slot);
   Slab& slab = slabs_[number];

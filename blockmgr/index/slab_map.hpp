@@ -40,6 +40,13 @@ class SlabMap {
   // slab has blocks of another size.
   bool take(SlotNumber slot, KvGroupNumber group);
   void give_back(SlotNumber slot, KvGroupNumber group);
+  // The free slot that covers this unit, and a group whose blocks it holds; nullopt if there is
+  // none.
+  struct FreeSlot {
+    SlotNumber slot = 0;
+    KvGroupNumber kv_group = 0;
+  };
+  std::optional<FreeSlot> free_slot_with(SlotNumber unit) const;
 
   // Changes the number of units. `is_in_use` is asked for slots of slabs that come back. REQUIRES:
   // a multiple of the slab's.

@@ -12,16 +12,17 @@
 
 namespace cairn {
 
-SlotPool::SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, const SlotSizes& sizes)
-    : records_(capacity),
-      histories_(policy == nullptr ? 0 : capacity),
-      free_(sizes.are_several() ? 0 : capacity),
-      slabs_(sizes.are_several() && capacity > 0 ? std::make_unique<SlabMap>(sizes, capacity)
-                                                 : nullptr),
-      limit_(capacity),
+SlotPool::SlotPool(std::uint32_t slots, const EvictionPolicy* policy, const SlotSizes& sizes,
+                   const SlotContents* sparse)
+    : records_(slots),
+      histories_(policy == nullptr ? 0 : slots),
+      free_(sizes.are_several() ? 0 : slots),
+      slabs_(sizes.are_several() && slots > 0 ? std::make_unique<SlabMap>(sizes, slots) : nullptr),
+      room_(sparse != nullptr ? std::make_unique<PageRoom>(*sparse, slots) : nullptr),
+      limit_(slots),
       policy_(policy),
       lists_(make_lists(policy)) {
-  CAIRN_ASSERT(capacity <= kMaxSlots, "slots would share a reference");
+  CAIRN_ASSERT(slots <= kMaxSlots, "slots would share a reference");
 }
 
 std::uint32_t SlotPool::count(SlotState state) const {
@@ -35,12 +36,11 @@ std::uint32_t SlotPool::count(SlotState state) const {
 
 std::uint32_t SlotPool::evictable_of_groups() const {
   constexpr auto kEvictable = static_cast<std::size_t>(SlotState::evictable);
-  if (!slabs_) return count(SlotState::evictable);
   std::uint32_t units = 0;
   for (std::size_t group = 0; group < groups_; ++group) {
-    units += counts_[group][kEvictable] * slabs_->units_of(static_cast<KvGroupNumber>(group));
+    units += counts_[group][kEvictable] * units_of(static_cast<KvGroupNumber>(group));
   }
-  return units;
+  return room_ ? room_->freed_by({.units = units, .of = units_in_use()}) : units;
 }
 
 std::uint32_t SlotPool::leased_units() const {
@@ -94,7 +94,7 @@ void SlotPool::unexpect_prefetched(UserNumber user, std::uint64_t units) {
 }
 
 std::uint64_t SlotPool::left_of(const Share& share) const {
-  const auto most = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share.share * limit_));
+  const auto most = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share.share * size()));
   return most - std::min(most, share.used_units);
 }
 
@@ -140,6 +140,7 @@ void SlotPool::set_limit(std::uint32_t limit) {
       limit < limit_ ? free_.take(slot) : free_.give_back(slot);
     }
   }
+  if (room_) room_->set_slots(limit, [this](SlotNumber slot) { return is_in_use(slot); });
   limit_ = limit;
 }
 
@@ -152,7 +153,8 @@ SlotState SlotPool::state_of(const SlotRecord& record) {
 
 std::uint64_t SlotPool::memory_bytes() const {
   return records_.size() * sizeof(SlotRecord) + histories_.size() * sizeof(BlockHistory) +
-         free_.memory_bytes() + (slabs_ ? slabs_->memory_bytes() : 0);
+         free_.memory_bytes() + (slabs_ ? slabs_->memory_bytes() : 0) +
+         (room_ ? room_->memory_bytes() : 0);
 }
 
 AllocatorStatistics SlotPool::statistics(std::uint64_t slot_bytes) const {
@@ -181,9 +183,39 @@ void SlotPool::prefetch_neighbours(SlotNumber slot) const {
 }
 
 SlotNumber SlotPool::take(KvGroupNumber group) {
-  const SlotNumber slot = slabs_ ? slabs_->take(group) : free_.take_lowest();
+  SlotNumber slot = 0;
+  if (slabs_) {
+    slot = slabs_->take(group);
+  } else {
+    // A slot with pages first: they need not go back to the file system.
+    slot = room_ && room_->has_kept() ? room_->first_kept() : free_.lowest();
+    free_.take(slot);
+  }
   begin_life(slot, group);
   return slot;
+}
+
+SlotNumber SlotPool::take_to_punch() {
+  while (room_ && room_->has_kept()) {
+    const SlotNumber unit = room_->first_kept();
+    SlabMap::FreeSlot free{.slot = unit};
+    if (slabs_) {
+      const auto found = slabs_->free_slot_with(unit);
+      if (!found) {
+        // A block covers it that came back with a larger tier.
+        room_->keep_no_more(unit);
+        continue;
+      }
+      free = *found;
+      slabs_->take(free.slot, free.kv_group);
+    } else {
+      free_.take(free.slot);
+    }
+    begin_life(free.slot, free.kv_group);
+    room_->hold(free.slot);
+    return free.slot;
+  }
+  return kNoSlot;
 }
 
 bool SlotPool::take(SlotNumber slot, KvGroupNumber group, std::uint64_t generation) {
@@ -205,6 +237,7 @@ void SlotPool::begin_life(SlotNumber slot, KvGroupNumber group) {
   record.owner = kNoOwner;
   record.pins = 1;
   ++counts_[group][static_cast<std::size_t>(SlotState::allocated)];
+  if (room_) room_->take(slot, units_of(group));
   max_used_ = std::max(max_used_, capacity() - free_count());
 }
 
@@ -217,10 +250,14 @@ void SlotPool::give_back(SlotNumber slot) {
   if (asked_.has_any()) asked_.end({slot, units_in(slot)});
   --counter(record);
   const auto group = static_cast<KvGroupNumber>(record.kv_group);
+  const bool was_written = record.life == SlotLife::committed;
   // One generation per life: handles of this life are stale from now on.
   record = SlotRecord{.generation = record.generation + 1};
   if (policy_ != nullptr) histories_[slot] = {};
   ++frees_;
+  if (room_) {
+    room_->give_back({.slot = slot, .units = units_of(group), .was_written = was_written});
+  }
   if (slot >= limit_) beyond_count_ -= units_of(group);
   if (slabs_) {
     slabs_->give_back(slot, group);
@@ -271,6 +308,7 @@ void SlotPool::set_committed(SlotNumber slot, std::uint32_t owner) {
   record.life = SlotLife::committed;
   record.owner = owner;
   ++counter(record);
+  if (room_) room_->settle(slot, units_in(slot));
 }
 
 void SlotPool::pin(SlotNumber slot) {
@@ -384,7 +422,7 @@ std::uint32_t SlotPool::choose_list(const Lists& lists, std::int64_t unix_ms) co
     return lru_worth({.next_use = records_[first].hinted,
                       .age_ms = unix_ms - records_[first].last_use.unix_ms(),
                       .expected_blocks = expected,
-                      .capacity_blocks = limit_});
+                      .capacity_blocks = size()});
   };
   std::uint32_t chosen = 0;
   SlotNumber chosen_slot = kNoSlot;

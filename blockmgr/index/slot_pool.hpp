@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "blockmgr/eviction/linked_blocks.hpp"
 #include "blockmgr/eviction/policy.hpp"
 #include "blockmgr/index/free_bitmap.hpp"
+#include "blockmgr/index/page_room.hpp"
 #include "blockmgr/index/slab_map.hpp"
 #include "blockmgr/index/slot_ref.hpp"
 #include "blockmgr/index/user_units.hpp"
@@ -86,14 +88,24 @@ inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 // reused, and disappear when they become free.
 //
 // If blocks have several sizes, capacities and what is free are counted in units, and a block may
-// find no slot although enough units are free: see SlotSizes and SlabMap. Not thread-safe.
+// find no slot although enough units are free: see SlotSizes and SlabMap. If blocks take fewer
+// pages than their slots have, capacity and what is free are counted in whole slots, of which more
+// may be in use: see PageRoom. Not thread-safe.
 class SlotPool {
  public:
-  // `policy` chooses the next list; null: LRU. Borrowed.
-  SlotPool(std::uint32_t capacity, const EvictionPolicy* policy, const SlotSizes& sizes = {});
+  // `policy` chooses the next list; null: LRU. `sparse`: of a file whose pages count; else null.
+  // Both are borrowed.
+  SlotPool(std::uint32_t slots, const EvictionPolicy* policy, const SlotSizes& sizes = {},
+           const SlotContents* sparse = nullptr);
 
   // The number of units, including those in use beyond the limit.
-  std::uint32_t capacity() const { return limit_ + beyond_count_; }
+  std::uint32_t capacity() const { return room_ ? room_->units() : limit_ + beyond_count_; }
+  // The same without those.
+  std::uint32_t size() const { return room_ ? room_->units() : limit_; }
+  // Units of the slots in use. With short blocks they may be more than the capacity.
+  std::uint32_t units_in_use() const { return limit_ + beyond_count_ - unused_units(); }
+  // Units by which the pages of blocks exceed the capacity, after it became smaller.
+  std::uint32_t excess_units() const { return room_ ? room_->excess_units() : 0; }
   // All slot numbers are below this, but not every such number is a slot.
   std::uint32_t end() const { return static_cast<std::uint32_t>(records_.size()); }
   bool exists(SlotNumber slot) const {
@@ -103,11 +115,14 @@ class SlotPool {
   std::uint32_t beyond_count() const { return beyond_count_; }  // in use, at `limit` or above
   // If it throws std::bad_alloc, nothing has changed.
   void set_limit(std::uint32_t limit);
-  std::uint32_t free_count() const { return slabs_ ? slabs_->free_units() : free_.free_count(); }
+  std::uint32_t free_count() const {
+    return room_ ? std::min(unused_units(), room_->free_units()) : unused_units();
+  }
   // Units. Each release of the cache's lock asks for it, so the case of one group is inline.
   std::uint32_t evictable_count() const {
     constexpr auto kEvictable = static_cast<std::size_t>(SlotState::evictable);
-    return groups_ == 1 ? counts_[0][kEvictable] * units_of(0) : evictable_of_groups();
+    const bool is_simple = groups_ == 1 && !room_;
+    return is_simple ? counts_[0][kEvictable] * units_of(0) : evictable_of_groups();
   }
   std::uint32_t leased_count() const;  // slots
   std::uint32_t leased_units() const;
@@ -121,6 +136,12 @@ class SlotPool {
   std::uint32_t units_in(SlotNumber slot) const { return units_of(kv_group(slot)); }
   // How many blocks of the group find a free slot.
   std::uint32_t free_for(KvGroupNumber group) const {
+    const std::uint32_t slots = slots_for(group);
+    return room_ ? std::min(slots, room_->free_units() / units_of(group)) : slots;
+  }
+  // The same without regard to the pages that blocks may need there: for blocks that had room here.
+  std::uint32_t unused_units() const { return slabs_ ? slabs_->free_units() : free_.free_count(); }
+  std::uint32_t slots_for(KvGroupNumber group) const {
     return slabs_ ? slabs_->free_for(group) : free_.free_count();
   }
   bool has_slabs() const { return slabs_ != nullptr; }
@@ -168,6 +189,11 @@ class SlotPool {
   bool take(SlotNumber slot, KvGroupNumber group, std::uint64_t generation);
   // Frees the slot. REQUIRES: no pins.
   void give_back(SlotNumber slot);
+  // Some free slot's pages must go back to the file system.
+  bool wants_punch() const { return room_ && room_->wants_punch(); }
+  // Allocates such a slot, with one pin, which the caller gives back after that; kNoSlot if there
+  // is none.
+  SlotNumber take_to_punch();
   void set_committed(SlotNumber slot, std::uint32_t owner);  // REQUIRES: allocated
 
   void pin(SlotNumber slot);
@@ -275,6 +301,7 @@ class SlotPool {
   HugeVector<BlockHistory> histories_;  // by slot; empty without a policy
   FreeBitmap free_;                     // of slots of one size
   std::unique_ptr<SlabMap> slabs_;      // of several sizes; else null
+  std::unique_ptr<PageRoom> room_;      // where pages count; else null
   // By KV group. Those of free slots stay 0.
   std::array<Counts, kMaxKvGroups> counts_{};
   std::array<std::uint32_t, kMaxKvGroups> leased_{};     // slots

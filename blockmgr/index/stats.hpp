@@ -124,6 +124,7 @@ struct CacheStats {
   std::uint64_t miss_blocks = 0;        // hits of all tiers and misses sum to the keys asked for
   DiskAdmissionStats disk_admission;
   DiskScrubStats disk_scrub;
+  MediumCodec::Stats disk_codec = {};
   std::uint64_t disk_full = 0;  // blocks that were not written because the disk is full
   std::uint64_t leases = 0;
   std::uint64_t lease_expirations = 0;

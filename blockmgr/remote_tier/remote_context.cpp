@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hex.hpp"
+#include "blockmgr/core/cache_core.hpp"
 #include "transport/store/near_far_store.hpp"
 
 namespace cairn {

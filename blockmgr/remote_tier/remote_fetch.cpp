@@ -186,15 +186,10 @@ class Step : public std::enable_shared_from_this<Step> {
   std::optional<WrongValue> decode(std::size_t i, std::uint64_t encoded_bytes) {
     RemoteContext& context = *fetch_->context;
     const std::span<const iovec> room = items_[i].room;
-    const auto encoded = std::make_unique_for_overwrite<std::byte[]>(encoded_bytes);
-    std::uint64_t at = 0;
-    for (const iovec& piece : first_bytes(room, encoded_bytes)) {
-      std::memcpy(encoded.get() + at, piece.iov_base, piece.iov_len);
-      at += piece.iov_len;
-    }
-    const std::span<const std::byte> bytes(encoded.get(), encoded_bytes);
-    if (!is_encoded(bytes)) return WrongValue::length;
-    if (!context.codec.decode(bytes, room)) return WrongValue::checksum;
+    std::array<std::byte, kEncodedHeadBytes> begin{};
+    copy_first(room, std::span(begin).first(std::min(begin.size(), encoded_bytes)));
+    if (!is_encoded(begin)) return WrongValue::length;
+    if (!context.codec.decode_in_place(encoded_bytes, room)) return WrongValue::checksum;
     return {};
   }
 

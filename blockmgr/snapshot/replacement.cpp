@@ -33,7 +33,7 @@ bool nothing_is_pinned(CacheLock& locked) {
 // REQUIRES: `slots` has the capacity.
 void take(CacheLock& locked, const ReplacementPlan& plan, std::vector<SlotRef>& slots) {
   for (const ReplacementPlan::Run& run : plan.runs()) {
-    CAIRN_ASSERT(locked->store.pool(run.tier).free_for(run.kv_group) >= run.count,
+    CAIRN_ASSERT(locked->store.pool(run.tier).slots_for(run.kv_group) >= run.count,
                  "a plan for an empty cache has to fit into one");
     for (std::uint32_t i = 0; i < run.count; ++i) {
       slots.push_back(

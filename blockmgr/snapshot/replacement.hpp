@@ -18,7 +18,8 @@ namespace cairn {
 std::array<Tier, kNumTiers> by_preference(Tier first);
 
 // Which tier would take which blocks of a snapshot if the cache were empty. It counts as the cache
-// itself does: what it plans fits. Not thread-safe.
+// itself does: what it plans finds slots. If short blocks share a tier's room and come back longer,
+// some are evicted again. Not thread-safe.
 class ReplacementPlan {
  public:
   // Blocks that follow each other in the snapshot, of one KV group.

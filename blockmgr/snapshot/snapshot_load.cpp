@@ -240,7 +240,7 @@ Result<SnapshotFit> fit(CacheCore& core, const Cache& cache, SnapshotReader& rea
   }
   reader.rewind();
   CacheLock locked(core, LockUse::upkeep);
-  for (Tier tier : kTiers) found.room += locked->store.pool(tier).free_count();
+  for (Tier tier : kTiers) found.room += locked->store.pool(tier).unused_units();
   return found;
 }
 

@@ -714,6 +714,13 @@ class Setups(unittest.TestCase):
             assert config is not None
             self.assertEqual(config.shared, expected)
 
+    def test_a_codec_is_an_option_of_the_disk(self) -> None:
+        extra = {"cairn.disk_bytes": 1 << 30, "cairn.pinned_bytes": 1 << 30}
+        for codec, expected in (("bytes", "bytes"), ("none", None)):
+            config = Setup.of(*configuration(extra=extra | {"cairn.codec": codec})).cache_config(2, 1600, 2)
+            assert config is not None
+            self.assertEqual([config.tiers[tier].codec for tier in ("pinned", "disk")], [None, expected])
+
     def test_a_codec_is_an_option_of_the_shared_tier(self) -> None:
         for shared, expected in ((True, {"placement": "values", "codec": "bytes"}), (False, None)):
             extra = {"cairn.shared": shared, "cairn.codec": "bytes"}

@@ -148,7 +148,10 @@ TierConfig read_tier_config(Fields& fields, Tier tier, bool has_kv_groups) {
         static_cast<int>(fields.optional_number("device_id", {0, INT32_MAX}).value_or(0));
   }
   if (tier == Tier::pinned) config.numa_aware = fields.optional_bool("numa_aware").value_or(false);
-  if (tier == Tier::disk) config.path = fields.optional_string("path").value_or("");
+  if (tier == Tier::disk) {
+    config.path = fields.optional_string("path").value_or("");
+    config.codec = static_cast<Codec>(fields.optional_word("codec", kCodecWords).value_or(0));
+  }
   if (tier != Tier::disk) read_sharing(fields, tier, config);
   fields.finish();
   return config;
@@ -269,7 +272,7 @@ ordered_json shared_body(const RemoteTierConfig& shared, const std::string& cach
   return {{"store", kStoreWords[static_cast<std::size_t>(shared.store)]},
           {"placement", kPlacementWords[static_cast<std::size_t>(shared.placement)]},
           {"write", kRemoteWriteWords[static_cast<std::size_t>(shared.write)]},
-          {"codec", to_string(shared.codec)},
+          {"codec", kCodecWords[static_cast<std::size_t>(shared.codec)]},
           {"namespace", shared.name_space.empty() ? cache : shared.name_space},
           {"ttl_ms", shared.ttl_ms}};
 }
@@ -317,7 +320,10 @@ ordered_json tier_body(const CacheConfig& cache, Tier tier) {
   if (config.import) body["memory"] = {{"import", tier_memory_body(*config.import)}};
   if (config.by_descriptor) body["memory"] = {{"export", kExportWords[1]}};
   if (config.unified) body["memory"] = {{"kind", kMemoryKindWords[0]}};
-  if (tier == Tier::disk) body["path"] = config.path.empty() ? cache.name : config.path;
+  if (tier == Tier::disk) {
+    body["path"] = config.path.empty() ? cache.name : config.path;
+    body["codec"] = kCodecWords[static_cast<std::size_t>(config.codec)];
+  }
   return body;
 }
 

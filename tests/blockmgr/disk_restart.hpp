@@ -19,7 +19,8 @@ inline BlockManagerOptions by_hand() {
 
 class DiskRestart : public ::testing::Test {
  protected:
-  DiskRestart() : rig_({.options = by_hand()}), cache_(rig_.cache(config_)) {}
+  explicit DiskRestart(const CacheConfig& config = small_cache({.pinned = 4, .disk = 16}))
+      : config_(config), rig_({.options = by_hand()}), cache_(rig_.cache(config_)) {}
 
   // Kills the server. Returns the copy of its disk folder, which restart() uses.
   std::filesystem::path crash() {
@@ -55,7 +56,7 @@ class DiskRestart : public ::testing::Test {
   }
   std::vector<BlockKey> there() { return present_in(*back_, Tier::disk); }
 
-  CacheConfig config_ = small_cache({.pinned = 4, .disk = 16});
+  CacheConfig config_;
   Rig rig_;
   std::shared_ptr<Cache> cache_;
   std::unique_ptr<fakes::TempDir> copy_;

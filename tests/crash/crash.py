@@ -32,10 +32,11 @@ WRITERS = 4
 # One cache in which nothing is evicted, so that every promised block must exist; one in which everything moves
 # through small tiers; and one whose memory goes from blocks to states and back.
 CACHES = {
-    "keeps": {"tiers": {"pinned": {"num_blocks": 256}, "disk": {"num_blocks": 512}}},
+    "keeps": {"tiers": {"pinned": {"num_blocks": 256}, "disk": {"num_blocks": 512, "codec": "bytes"}}},
     "tight": {"tiers": {"device": {"num_blocks": 8, "layout": "layer_separate"}, "pinned": {"num_blocks": 16},
                         "disk": {"num_blocks": 40}}},
-    "groups": {**KV_GROUPS, "tiers": {"pinned": {"size_bytes": 250_000}, "disk": {"size_bytes": 750_000}}},
+    "groups": {**KV_GROUPS, "tiers": {"pinned": {"size_bytes": 250_000},
+                                      "disk": {"size_bytes": 750_000, "codec": "bytes"}}},
 }
 KEYS = {"keeps": 160, "tight": 120, "groups": 100}
 PLACES = ["commit.header_written", "commit.noted", "move.written", "erase.noted", "checkpoint.begun",

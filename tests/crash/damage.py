@@ -49,10 +49,12 @@ def damage_block(slots, slot, random):
     bytes always change."""
     begin = LABEL_BYTES + slot * SLOT_BYTES + PAGE
     with open(slots, "r+b") as file:
-        sector = begin + random.randrange(BLOCK_BYTES // SECTOR) * SECTOR
+        file.seek(begin)
+        size = len(file.read(BLOCK_BYTES).rstrip(b"\0"))  # a codec may have made it shorter
+        sector = begin + random.randrange(-(-size // SECTOR)) * SECTOR
         kind = random.choice(["flipped", "zeros", "misdirected"])
         if kind == "flipped":
-            flip_bit(slots, random.randrange(begin, begin + BLOCK_BYTES), random)
+            flip_bit(slots, random.randrange(begin, begin + size), random)
         else:
             file.seek(begin - PAGE)  # the block's own header
             other = bytes(SECTOR) if kind == "zeros" else file.read(SECTOR)

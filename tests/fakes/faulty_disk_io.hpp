@@ -43,6 +43,11 @@ class FaultyDiskIo final : public DiskIo {
       done(Error{ErrorCode::io_error, "the test made this call fail"});
     });
   }
+  Result<> punch(int fd, DiskRange range) override {
+    const DiskRun run{nullptr, range.offset_bytes, range.size_bytes};
+    if (fails({&run, 1})) return Error{ErrorCode::io_error, "the test made this call fail"};
+    return real_.punch(fd, range);
+  }
 
  private:
   bool fails(std::span<const DiskRun> runs) {

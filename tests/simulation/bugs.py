@@ -102,9 +102,9 @@ BUGS = {
     "upload_lets_go_of_its_block": ("blockmgr/remote_tier/remote_upload.cpp", [
         ("      from.insert(from.end(), bytes.begin(), bytes.end());\n",
          "      from.insert(from.end(), bytes.begin(), bytes.end());\n      upload_.reader.reset();\n")]),
-    "encoded_block_is_decoded_in_its_place": ("blockmgr/remote_tier/remote_fetch.cpp", [
-        ("    const std::span<const std::byte> bytes(encoded.get(), encoded_bytes);\n",
-         "    const std::span<const std::byte> bytes(static_cast<std::byte*>(room[0].iov_base), encoded_bytes);\n")]),
+    "encoded_block_is_decoded_in_its_place": ("transport/record/medium_codec.cpp", [
+        ("  return decode({encoded.get(), encoded_bytes}, plain);\n",
+         "  return decode({static_cast<const std::byte*>(plain[0].iov_base), encoded_bytes}, plain);\n")]),
     "state_outlives_its_full_block": (STORE, [
         ("      block.parent = block.key.in(options_.full_group);\n", "      block.parent.reset();\n")]),
 }

@@ -108,7 +108,7 @@ void Disk::submit(DiskCall call, Done done) {
 
 void Disk::move(Flight& flight, const Sector& sector) {
   if (flight.kind == DiskCall::Kind::write) {
-    keep_replaced(flight, sector);
+    keep_replaced(flight.fd, sector.offset_bytes / kSectorBytes);
     write_at(flight.fd, sector.memory, sector.size_bytes, sector.offset_bytes);
     return;
   }
@@ -120,12 +120,11 @@ void Disk::move(Flight& flight, const Sector& sector) {
   }
 }
 
-void Disk::keep_replaced(const Flight& flight, const Sector& sector) {
-  const std::uint64_t number = sector.offset_bytes / kSectorBytes;
-  const auto [at, is_new] = replaced_[flight.file].try_emplace(number);
+void Disk::keep_replaced(int fd, std::uint64_t sector) {
+  const auto [at, is_new] = replaced_[file_of(fd)].try_emplace(sector);
   if (!is_new) return;
-  const ::ssize_t read = ::pread(flight.fd, at->second.data(), kSectorBytes,
-                                 static_cast<::off_t>(number * kSectorBytes));
+  const ::ssize_t read =
+      ::pread(fd, at->second.data(), kSectorBytes, static_cast<::off_t>(sector * kSectorBytes));
   CAIRN_ASSERT(read >= 0, "the bytes that a write replaces cannot be read");
 }
 
@@ -156,6 +155,32 @@ Result<> Disk::flush(int fd) {
   replaced_.erase(file);
   queue_.advance(queue_.some_delay());
   return {};
+}
+
+Result<> Disk::punch(int fd, DiskRange range) {
+  if (faults_.fails_once_in != 0 && queue_.random().once_in(faults_.fails_once_in)) {
+    ++failures_;
+    return Error{ErrorCode::io_error, "the simulated disk fails this hole"};
+  }
+  for (const Flight& flight : flights_) {
+    if (flight.file != file_of(fd)) continue;
+    for (const Sector& sector : flight.left) {
+      CAIRN_ASSERT(sector.offset_bytes >= range.offset_bytes + range.size_bytes ||
+                       sector.offset_bytes + sector.size_bytes <= range.offset_bytes ||
+                       flight.kind == DiskCall::Kind::read,
+                   "a hole would take bytes that are being written");
+    }
+  }
+  struct ::stat status {};
+  CAIRN_ASSERT(::fstat(fd, &status) == 0, "a hole in a file that is not open");
+  const std::uint64_t end =
+      std::min(range.offset_bytes + range.size_bytes, static_cast<std::uint64_t>(status.st_size));
+  for (std::uint64_t at = range.offset_bytes; at < end; at += kSectorBytes) {
+    keep_replaced(fd, at / kSectorBytes);
+  }
+  auto punched = punch_hole(fd, range);
+  queue_.advance(queue_.some_delay());
+  return punched;
 }
 
 void Disk::stop(const Stop& at) {

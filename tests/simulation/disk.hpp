@@ -33,6 +33,7 @@ class Disk final : public DiskIo {
 
   void submit(DiskCall call, Done done) override;
   Result<> flush(int fd) override;
+  Result<> punch(int fd, DiskRange range) override;
 
   // Copies the folder as it would be if everything stopped now. Any part of the calls under way is
   // done. A power cut also undoes any part of the writes that were not flushed.
@@ -64,7 +65,7 @@ class Disk final : public DiskIo {
   using Replaced = std::array<std::byte, kSectorBytes>;
   void move(Flight& flight, const Sector& sector);
   void end(std::list<Flight>::iterator flight);
-  void keep_replaced(const Flight& flight, const Sector& sector);
+  void keep_replaced(int fd, std::uint64_t sector);
 
   Queue& queue_;
   Faults faults_;

@@ -76,6 +76,8 @@ class World {
   void check_all_bytes(const std::set<KeyNumber>& must);
 
  private:
+  // Checks that the slot file takes no more room than that.
+  void check_file(std::uint64_t room_bytes) const;
   void make_cache(const CacheConfig& config);
 
   const Parts parts_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -119,6 +120,30 @@ TEST_P(DiskIoConformance, ReadsBackWrittenBytes) {
   ASSERT_TRUE(disk->read(fd_, runs_over(in)));
   EXPECT_TRUE(in == out);
   EXPECT_TRUE(disk->read(fd_, {}));
+}
+
+TEST_P(DiskIoConformance, AHoleReadsAsZerosAndTakesNoRoom) {
+  const auto disk = scheduler();
+  Bytes out = random_bytes(64 * 4096);
+  const DiskRun run{out.data(), 0, out.size()};
+  ASSERT_TRUE(disk->write(fd_, {&run, 1}));
+  ASSERT_TRUE(disk->flush(fd_));
+  const auto room = [&] {
+    struct ::stat status {};
+    EXPECT_EQ(::fstat(fd_, &status), 0);
+    EXPECT_EQ(status.st_size, 64 * 4096);
+    return status.st_blocks * 512;
+  };
+  const auto before = room();
+  ASSERT_TRUE(disk->punch(fd_, {.offset_bytes = 4096, .size_bytes = 32 * 4096}));
+  EXPECT_EQ(before - room(), 32 * 4096);
+  ASSERT_TRUE(disk->punch(fd_, {.offset_bytes = 64 * 4096, .size_bytes = 4096}));
+  EXPECT_EQ(before - room(), 32 * 4096) << "past the end";
+  Bytes in(out.size());
+  const DiskRun back{in.data(), 0, in.size()};
+  ASSERT_TRUE(disk->read(fd_, {&back, 1}));
+  std::fill(out.begin() + 4096, out.begin() + 33 * 4096, std::byte{});
+  EXPECT_TRUE(in == out);
 }
 
 TEST_P(DiskIoConformance, ContinuesAfterShortAndInterruptedPieces) {

@@ -145,7 +145,9 @@ TEST_F(SlotFileTest, HeadersNameTheBlocksOfTheSlots) {
   }
   SlotFile again = std::move(open_slot_file(options()).value());
   EXPECT_FALSE(again.is_new);
-  const auto scan = scan_headers({disk_, again.layout, *again.slots});
+  const SystemClock clock;
+  MediumCodec codec({.clock = clock});
+  const auto scan = scan_headers({disk_, again.layout, *again.slots, codec});
   ASSERT_TRUE(scan);
   std::vector<std::string> found;
   for (const SlotHeader& header : scan->headers) found.push_back(header.block.key);

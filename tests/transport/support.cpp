@@ -120,7 +120,7 @@ BlockLayout Storage::make_slot_file(LayoutConfig shape) {
   return std::move(file.layout);
 }
 
-SlotChecksums* Storage::slots_of(const BlockLayout& layout) const {
+SlotContents* Storage::slots_of(const BlockLayout& layout) const {
   if (layout.storage_kind() != StorageKind::disk) return nullptr;
   const auto found = slots_.find(layout.regions()[0].fd());
   return found == slots_.end() ? nullptr : found->second.get();
@@ -162,8 +162,8 @@ void Storage::access_block(Direction direction, const BlockLayout& layout, std::
 void Storage::write_block(const BlockLayout& layout, std::uint32_t block, const Bytes& canonical) {
   Bytes bytes = canonical;
   access_block(Direction::write, layout, block, bytes);
-  if (SlotChecksums* const slots = slots_of(layout))
-    slots->set_written(block, hash_bytes(bytes, 0));
+  if (SlotContents* const slots = slots_of(layout))
+    slots->set_written(block, {.checksum = hash_bytes(bytes, 0)});
 }
 
 Bytes Storage::read_block(const BlockLayout& layout, std::uint32_t block) {

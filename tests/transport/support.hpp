@@ -64,7 +64,7 @@ class Storage {
               std::span<std::byte> bytes);
   BlockLayout make_slot_file(LayoutConfig shape);
   // null if it is not on disk or not of this storage
-  SlotChecksums* slots_of(const BlockLayout& layout) const;
+  SlotContents* slots_of(const BlockLayout& layout) const;
   void access_block(Direction direction, const BlockLayout& layout, std::uint32_t block,
                     std::span<std::byte> canonical);
 
@@ -72,7 +72,7 @@ class Storage {
   std::unique_ptr<DeviceRuntime> runtime_;
   std::unique_ptr<Stream> stream_;
   std::uint32_t files_ = 0;
-  std::map<int, std::unique_ptr<SlotChecksums>> slots_;  // by their file's descriptor
+  std::map<int, std::unique_ptr<SlotContents>> slots_;  // by their file's descriptor
 };
 
 // A submitted job and the future of its outcome.

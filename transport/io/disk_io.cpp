@@ -1,5 +1,6 @@
 #include "transport/io/disk_io.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -93,6 +94,18 @@ Result<> DiskIo::flush(int fd) {
     if (errno == EINTR) continue;
     return Error{file_error_code(errno),
                  "the slot file cannot be flushed: " + std::generic_category().message(errno)};
+  }
+  return {};
+}
+
+Result<> punch_hole(int fd, DiskRange range) {
+  const auto at = static_cast<::off_t>(range.offset_bytes);
+  const auto size = static_cast<::off_t>(range.size_bytes);
+  while (::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, size) != 0) {
+    if (errno == EINTR) continue;
+    return Error{errno == EOPNOTSUPP ? ErrorCode::not_implemented : file_error_code(errno),
+                 "a hole at offset " + std::to_string(range.offset_bytes) +
+                     " of the slot file failed: " + std::generic_category().message(errno)};
   }
   return {};
 }

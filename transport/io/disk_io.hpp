@@ -30,6 +30,15 @@ struct DiskCall {
   std::vector<DiskRun> runs;
 };
 
+struct DiskRange {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
+// Gives the pages of that range back to the file system; reads find zeros there. It may lie past
+// the end of the file. Blocks until direct I/O that is under way on the file has ended: file
+// systems wait for it. Errors: io_error; not_implemented if the file system has no holes.
+Result<> punch_hole(int fd, DiskRange range);
+
 // Asynchronous reads and writes at file positions. A call moves every byte of every run or fails.
 // Short I/O is continued or becomes an error, never success. Errors: io_error, with the call, the
 // offset and the errno text; no_capacity if the disk is full. Thread-safe.
@@ -57,6 +66,8 @@ class DiskIo {
   // Writes the data of completed calls past the disk's cache. Blocks. Errors: io_error,
   // no_capacity.
   virtual Result<> flush(int fd);
+  // As punch_hole().
+  virtual Result<> punch(int fd, DiskRange range) { return punch_hole(fd, range); }
 
   // Announces memory that many calls will use, so that the implementation can make them cheaper.
   // Calls work without it. After an error nothing has changed.

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/checked.hpp"
-#include "base/hash.hpp"
+#include "base/pieces.hpp"
 
 namespace cairn {
 namespace {
@@ -45,9 +45,10 @@ void keep(const DiskTierSlots& tier, std::uint32_t slot,
           std::span<const std::byte, kSlotHeaderBytes> page, HeaderScan& found) {
   if (only_zeros(page)) return;
   auto header = decode_slot_header(page);
-  const bool ours = header && header->place.file_id == tier.slots.file_id() &&
-                    header->place.slot == slot &&
-                    header->block.data_bytes <= tier.layout.geometry().block_bytes();
+  const bool ours =
+      header && header->place.file_id == tier.slots.file_id() && header->place.slot == slot &&
+      header->block.data_bytes <= tier.layout.geometry().block_bytes() &&
+      (header->place.encoded_bytes == 0 || header->place.encoded_bytes < header->block.data_bytes);
   if (!ours) {
     ++found.torn;
   } else if (!header->block.key.empty()) {
@@ -85,6 +86,16 @@ Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::
 Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
                                     std::span<const ClaimedBlock> blocks) {
   const std::uint64_t block_bytes = tier.layout.geometry().block_bytes();
+  const auto stored_bytes = [&](const ClaimedBlock& block) {
+    return std::min(block.encoded_bytes > 0 ? block.encoded_bytes : block.data_bytes, block_bytes);
+  };
+  const auto is_whole = [&](const ClaimedBlock& block, std::byte* bytes) {
+    const iovec plain{bytes, std::min(block.data_bytes, block_bytes)};
+    if (block.encoded_bytes > 0 && !tier.codec.decode_in_place(block.encoded_bytes, {&plain, 1})) {
+      return false;
+    }
+    return checksum_of({&plain, 1}) == block.data_checksum;
+  };
   // A block is contiguous on disk. Direct I/O reads whole pages.
   const std::uint64_t size_bytes = checked_align_up(block_bytes, kSlotHeaderBytes).value();
   auto memory = Region::system(kCallsAtOnce * size_bytes);
@@ -96,18 +107,15 @@ Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,
     for (std::size_t n = 0; n < batch.size(); ++n) {
       const PieceLocation at = tier.layout.geometry().locate({.block = batch[n].slot});
       const RegionView& file = tier.layout.regions()[at.region];
-      const std::uint64_t claimed = std::min(batch[n].data_bytes, block_bytes);
       const DiskRun run{memory->data() + n * size_bytes, file.file_offset_bytes() + at.offset_bytes,
-                        checked_align_up(claimed, kSlotHeaderBytes).value()};
+                        checked_align_up(stored_bytes(batch[n]), kSlotHeaderBytes).value()};
       calls.push_back({DiskCall::Kind::read, file.fd(), {run}});
     }
     const auto read = tier.disk.run_all(std::move(calls));
     for (std::size_t n = 0; n < batch.size(); ++n) {
-      const std::span<const std::byte> bytes(memory->data() + n * size_bytes,
-                                             std::min(batch[n].data_bytes, block_bytes));
       // A block that cannot be read may be readable later. Calling it damaged could bring back an
       // older, wrong block.
-      whole.push_back(!read[n] || hash_bytes(bytes, 0) == batch[n].data_checksum);
+      whole.push_back(!read[n] || is_whole(batch[n], memory->data() + n * size_bytes));
     }
   }
   return whole;

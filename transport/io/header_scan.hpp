@@ -7,8 +7,9 @@
 #include "base/result.hpp"
 #include "layouts/block_layout.hpp"
 #include "transport/io/disk_io.hpp"
-#include "transport/io/slot_checksums.hpp"
+#include "transport/io/slot_contents.hpp"
 #include "transport/io/slot_header.hpp"
+#include "transport/record/medium_codec.hpp"
 
 namespace cairn {
 
@@ -16,7 +17,8 @@ namespace cairn {
 struct DiskTierSlots {
   DiskIo& disk;
   const BlockLayout& layout;
-  const SlotChecksums& slots;
+  const SlotContents& slots;
+  MediumCodec& codec;
 };
 
 // Finds the intact headers that were written for this file and slot. A block may be smaller than
@@ -29,11 +31,12 @@ struct HeaderScan {
 Result<HeaderScan> scan_headers(const DiskTierSlots& tier);
 Result<HeaderScan> scan_headers(const DiskTierSlots& tier, std::span<const std::uint32_t> slots);
 
-// Reads each block and returns whether it has this checksum. A block that cannot be read counts as
-// whole: it may be readable later.
+// Reads each block, decodes it, and returns whether it has this checksum. A block that cannot be
+// read counts as whole: it may be readable later.
 struct ClaimedBlock {
   std::uint32_t slot = 0;
-  std::uint64_t data_bytes = 0;  // at most the layout's block
+  std::uint64_t data_bytes = 0;     // at most the layout's block
+  std::uint64_t encoded_bytes = 0;  // 0: it lies there as it is
   std::uint64_t data_checksum = 0;
 };
 Result<std::vector<bool>> are_whole(const DiskTierSlots& tier,

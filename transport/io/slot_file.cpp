@@ -109,14 +109,18 @@ std::vector<std::string> find_damage(const SlotFileOptions& options,
   return damage;
 }
 
+struct FileSize {
+  std::uint64_t size_bytes = 0;
+  Region::FileRoom room = Region::FileRoom::reserved;
+};
 // Writes the file under another name and renames it, so that a file under its name always has a
 // label.
-Result<> make_file(const fs::path& path, std::uint64_t size_bytes, const SlotFileLabel& label) {
+Result<> make_file(const fs::path& path, const FileSize& size, const SlotFileLabel& label) {
   const fs::path beside = beside_slot_file(path, kUnfinished);
   std::error_code ignored;
   fs::remove(beside, ignored);
   {
-    auto region = Region::disk_file(beside, size_bytes);
+    auto region = Region::disk_file(beside, size.size_bytes, size.room);
     if (!region) {
       fs::remove(beside, ignored);
       return std::move(region).error();
@@ -187,7 +191,7 @@ SlotSpacing spacing_over(std::size_t files, std::uint32_t run) {
 }
 
 // Replaces all files by empty ones. Fails if a file is in use.
-Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, std::uint64_t file_id,
+Result<> make_files(const SlotFileOptions& options, const FileSize& size, std::uint64_t file_id,
                     MadeFiles& made) {
   for (std::size_t i = 0; i < options.paths.size(); ++i) {
     const fs::path& path = options.paths[i];
@@ -196,7 +200,7 @@ Result<> make_files(const SlotFileOptions& options, std::uint64_t size_bytes, st
       auto unused = Region::disk_file(path, there);
       if (!unused) return std::move(unused).error();
     }
-    CAIRN_TRY(make_file(path, size_bytes, make_label(options, file_id, i)));
+    CAIRN_TRY(make_file(path, size, make_label(options, file_id, i)));
     made.add(path);
   }
   return {};
@@ -218,18 +222,73 @@ Result<> relabel(const std::vector<fs::path>& paths, const BlockLayout& layout,
   return {};
 }
 
+Region::FileRoom room_of(bool is_sparse) {
+  return is_sparse ? Region::FileRoom::sparse : Region::FileRoom::reserved;
+}
+
+std::uint64_t slot_offset(const RegionView& file, const PieceLocation& block) {
+  return file.file_offset_bytes() + block.offset_bytes - kSlotHeaderBytes;
+}
+
+// Beyond the end of the files, so that it changes nothing.
+Result<> check_holes(const SlotFileOptions& options, const BlockLayout& layout) {
+  const auto files = layout.regions();
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::uint64_t end = files[i].file_offset_bytes() + files[i].size_bytes();
+    const auto punched = punch_hole(files[i].fd(), {end, kDiskPageBytes});
+    if (punched) continue;
+    if (punched.error().code != ErrorCode::not_implemented) return punched;
+    return Error{ErrorCode::impossible, "the file system of " + options.paths[i].string() +
+                                            " has no holes, which a codec on disk needs"};
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<BlockLayout> resize_slot_file(const BlockLayout& layout, std::uint32_t num_slots) {
+Result<> punch_tail(DiskIo& disk, const BlockLayout& slots, const SlotTail& tail) {
+  const PieceLocation at = slots.geometry().locate({.block = tail.slot});
+  const RegionView& file = slots.regions()[at.region];
+  const std::uint64_t kept_bytes = tail.kept_pages * kDiskPageBytes;
+  const std::uint64_t all_bytes = tail.slots * slots.geometry().block_stride_bytes();
+  if (kept_bytes >= all_bytes) return {};
+  return disk.punch(file.fd(), {.offset_bytes = slot_offset(file, at) + kept_bytes,
+                                .size_bytes = all_bytes - kept_bytes});
+}
+
+Result<> punch_all_but(DiskIo& disk, const BlockLayout& slots, std::span<const SlotTail> kept) {
+  const auto files = slots.regions();
+  std::vector<std::vector<DiskRange>> by_file(files.size());
+  for (const SlotTail& tail : kept) {
+    const PieceLocation at = slots.geometry().locate({.block = tail.slot});
+    by_file[at.region].push_back({.offset_bytes = slot_offset(files[at.region], at),
+                                  .size_bytes = tail.kept_pages * kDiskPageBytes});
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::ranges::sort(by_file[i], {}, &DiskRange::offset_bytes);
+    std::uint64_t at = files[i].file_offset_bytes() + kSlotFileLabelBytes;
+    by_file[i].push_back({.offset_bytes = files[i].file_offset_bytes() + files[i].size_bytes()});
+    for (const DiskRange& next : by_file[i]) {
+      if (at < next.offset_bytes) {
+        CAIRN_TRY(
+            disk.punch(files[i].fd(), {.offset_bytes = at, .size_bytes = next.offset_bytes - at}));
+      }
+      at = next.offset_bytes + next.size_bytes;
+    }
+  }
+  return {};
+}
+
+Result<BlockLayout> resize_slot_file(const BlockLayout& layout, const SlotFileSize& size) {
   LayoutConfig shape = layout.config();
-  shape.num_blocks = num_slots;
+  shape.num_blocks = size.num_slots;
   const SlotSpacing spacing = spacing_over(layout.regions().size(), layout.geometry().slot_run());
   CAIRN_TRY(validate(shape));
   CAIRN_TRY(check_slots(shape, spacing));
   const std::uint64_t size_bytes = Geometry::in_slots(shape, spacing).region_bytes();
   std::vector<RegionView> files;
   for (const RegionView& region : layout.regions()) {
-    auto file = Region::resize_disk_file(region, size_bytes);
+    auto file = Region::resize_disk_file(region, size_bytes, room_of(size.sparse));
     if (!file) return std::move(file).error();
     files.push_back(*file);
   }
@@ -279,11 +338,16 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
       *going_on ? labels.front()->label.file_id : RandomBytes().next_u64();
   std::vector<std::string> damage = find_damage(options, labels, size_bytes);
   MadeFiles made;
-  if (!*going_on) CAIRN_TRY(make_files(options, size_bytes, file_id, made));
+  const FileSize size{size_bytes, room_of(options.sparse || !options.reserve)};
+  if (!*going_on) CAIRN_TRY(make_files(options, size, file_id, made));
 
-  auto layout =
-      LayoutBuilder().config(options.shape).in_slots(spacing).allocate_disk(options.paths).build();
+  auto layout = LayoutBuilder()
+                    .config(options.shape)
+                    .in_slots(spacing)
+                    .allocate_disk(options.paths, size.room)
+                    .build();
   if (!layout) return std::move(layout).error();
+  if (options.sparse) CAIRN_TRY(check_holes(options, *layout));
   // The files are locked, so nobody else writes them.
   for (std::size_t i = 0; *going_on && i < labels.size(); ++i) {
     if (!labels[i]->damaged && !labels[i]->differs) continue;
@@ -302,12 +366,14 @@ Result<SlotFile> open_slot_file(const SlotFileOptions& options) {
   }
   const auto num_slots = static_cast<std::uint32_t>(options.shape.num_blocks);
   if (*going_on) CAIRN_TRY(label_slot_file(options.paths, *layout, num_slots));
-  auto slots = std::make_unique<SlotChecksums>(
-      SlotChecksums::Options{.file_id = file_id,
-                             .num_slots = num_slots,
-                             .block_bytes = layout->geometry().block_bytes(),
-                             .memory_alignment = memory_alignment,
-                             .check_every_read = options.check_every_read});
+  auto slots = std::make_unique<SlotContents>(
+      SlotContents::Options{.file_id = file_id,
+                            .num_slots = num_slots,
+                            .block_bytes = layout->geometry().block_bytes(),
+                            .slot_bytes = layout->geometry().block_stride_bytes(),
+                            .memory_alignment = memory_alignment,
+                            .check_every_read = options.check_every_read,
+                            .sparse = options.sparse});
   made.keep();
   return SlotFile{.layout = std::move(*layout),
                   .slots = std::move(slots),

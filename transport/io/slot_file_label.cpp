@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kPageBytes = 4096;
 // 1: Cairn 0.1, 2: Cairn 0.2. Raise it when the format of the slots changes: see SlotHeader.
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 // The format on disk, little-endian. The description follows it.
 static_assert(std::endian::native == std::endian::little);

@@ -13,11 +13,17 @@ namespace cairn {
 // it is aligned for direct I/O.
 inline constexpr std::uint64_t kSlotHeaderBytes = 4096;
 
+// The pages of a slot whose block takes `stored_bytes` there.
+constexpr std::uint64_t pages_of_block(std::uint64_t stored_bytes) {
+  return 1 + (stored_bytes + kSlotHeaderBytes - 1) / kSlotHeaderBytes;
+}
+
 struct SlotPlace {
   std::uint64_t file_id = 0;  // the slot file that the header was written for
   std::uint64_t slot = 0;
   std::uint64_t generation = 0;
-  std::uint64_t stamp = 0;  // increases with each header of a cache
+  std::uint64_t stamp = 0;          // increases with each header of a cache
+  std::uint64_t encoded_bytes = 0;  // of the block as it lies there; 0: as it is
 };
 // What the next start of the server reads. Without a key the slot is free.
 struct SlotHeader {

@@ -1,6 +1,5 @@
 #include "transport/record/medium_codec.hpp"
 
-#include <array>
 #include <bit>
 #include <chrono>
 #include <random>
@@ -27,11 +26,6 @@ std::vector<std::byte> sample(std::size_t size_bytes) {
 }
 
 }  // namespace
-
-std::string_view to_string(Codec codec) {
-  constexpr std::array<std::string_view, kNumCodecs> kWords = {"none", "bytes"};
-  return kWords[static_cast<std::size_t>(codec)];
-}
 
 MediumCodec::MediumCodec(const Options& options)
     : reading(options.clock), options_(options), decoding_(options.clock) {
@@ -62,6 +56,13 @@ bool MediumCodec::decode(std::span<const std::byte> encoded, std::span<const iov
   decoding_.end(is_whole ? total_bytes(plain) : 0);
   if (is_whole) ++decoded_blocks_;
   return is_whole;
+}
+
+bool MediumCodec::decode_in_place(std::uint64_t encoded_bytes, std::span<const iovec> plain) {
+  if (encoded_bytes >= total_bytes(plain)) return false;
+  const auto encoded = std::make_unique_for_overwrite<std::byte[]>(encoded_bytes);
+  copy_first(plain, {encoded.get(), encoded_bytes});
+  return decode({encoded.get(), encoded_bytes}, plain);
 }
 
 MediumCodec::Stats MediumCodec::stats() const {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 
 #include "base/rate_meter.hpp"
 #include "transport/record/plane_codec.hpp"
@@ -17,7 +16,6 @@ enum class Codec : std::uint8_t {
   bytes,  // by PlaneCodec, those that become smaller
 };
 inline constexpr std::size_t kNumCodecs = 2;
-std::string_view to_string(Codec codec);
 
 // Encodes the blocks that go to one medium and decodes those that come back. Where decoding would
 // be slower than the medium is, it leaves the blocks as they are. Thread-safe.
@@ -36,6 +34,9 @@ class MediumCodec {
                                             std::uint32_t element_bytes);
   // As PlaneCodec::decode(). Works with Codec::none too: another server may have encoded the block.
   bool decode(std::span<const std::byte> encoded, std::span<const iovec> plain);
+
+  // The same if the encoded bytes lie in the first bytes of `plain`.
+  bool decode_in_place(std::uint64_t encoded_bytes, std::span<const iovec> plain);
 
   // Reads of the medium, in bytes as they lie there.
   RateMeter reading;

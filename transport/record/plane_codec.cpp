@@ -178,6 +178,7 @@ class In {
   std::span<const std::byte> left_;
 };
 
+static_assert(sizeof(FrameHead) == kEncodedHeadBytes);
 std::optional<FrameHead> read_head(In& in) {
   FrameHead head;
   if (!in.take_into(head) || head.magic != kMagic || head.version != kVersion ||

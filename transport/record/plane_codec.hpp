@@ -21,10 +21,12 @@
 //   the bytes after the last whole element
 //
 // Signs and exponents of neighbouring numbers are alike, mantissas are noise: apart from each
-// other, the first shrink and the others cost nothing. Of SmolLM2's keys and values in bf16, 31% go.
+// other, the first shrink and the others cost nothing. Of SmolLM2's keys and values in bf16, 31%
+// go.
 namespace cairn {
 
-// Whether bytes begin as encoded ones do.
+// Whether bytes begin as encoded ones do, as far as their first kEncodedHeadBytes show.
+inline constexpr std::size_t kEncodedHeadBytes = 8;
 bool is_encoded(std::span<const std::byte> bytes);
 
 // Of one plane in a chunk, which zstd codes with one table of some 80 bytes. Layers differ, so a

@@ -6,8 +6,10 @@
 #include "base/assert.hpp"
 #include "base/checked.hpp"
 #include "base/hash.hpp"
+#include "base/pieces.hpp"
 #include "base/thread.hpp"
 #include "transport/copy/block_copier.hpp"
+#include "transport/io/slot_file.hpp"
 
 namespace cairn {
 namespace {
@@ -21,6 +23,11 @@ constexpr std::uint64_t kPartPieces = 4096;
 // CPU work up to this size runs inline: waking another thread costs over 30 us, a checksum of this
 // much 10 us.
 constexpr std::uint64_t kInlineBytes = 128ull << 10;
+// The same with a codec, which is ten times slower.
+constexpr std::uint64_t kInlineCodedBytes = 16ull << 10;
+// A slot keeps pages that a shorter block leaves free, up to this share of the block: the next one
+// may need them, and file systems let no other direct I/O on the file run while they make a hole.
+constexpr std::uint64_t kKeptPagesShare = 16;
 
 std::uint64_t padded(std::uint64_t size_bytes) {
   return checked_align_up(size_bytes, kSlotHeaderBytes).value();
@@ -36,6 +43,13 @@ std::vector<std::span<std::byte>> bytes_of(const Place& place, std::uint32_t blo
     bytes.emplace_back(place.address(span.location), span.size_bytes);
   }
   return bytes;
+}
+
+std::vector<iovec> vectors_of(std::span<const std::span<std::byte>> parts) {
+  std::vector<iovec> vectors;
+  vectors.reserve(parts.size());
+  for (const auto part : parts) vectors.push_back({part.data(), part.size()});
+  return vectors;
 }
 
 std::uint64_t checksum_of(PiecewiseHash& hash, std::span<const std::span<std::byte>> parts) {
@@ -60,8 +74,9 @@ Geometry image_geometry(const Geometry& disk, std::uint64_t count) {
 
 // Moves one part, one range of pairs at a time. Allocates staging memory for a range if needed,
 // then:
-// - store, write_header: the CPU fills headers (and images), the disk writes, pairs are reported.
-// - load, check: the disk reads, the CPU compares (and copies out), pairs are reported.
+// - store, write_header: the CPU fills headers (and images, which it encodes), the disk writes,
+//   pairs are reported.
+// - load, check: the disk reads, the CPU decodes, compares (and copies out), pairs are reported.
 // A failed range is retried pair by pair, so that only pairs that really fail are reported. Each
 // step holds a reference to the part. If a step throws, the part's remaining pairs are lost.
 class MovingPart final : public std::enable_shared_from_this<MovingPart> {
@@ -106,9 +121,10 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     range_ = todo_.back();
     todo_.pop_back();
     parts_.clear();
-    checksums_.clear();
+    encoded_bytes_.clear();
+    written_.clear();
     runs_.clear();
-    in_place_ = job_.operation != JobOperation::write_header && reached_directly();
+    in_place_ = job_.operation != JobOperation::write_header && !encodes() && reached_directly();
     const std::uint64_t staged_bytes = range_.count * image_bytes();
     if (staged_bytes == 0) return begin();
     equipment_.staging.acquire(staged_bytes,
@@ -142,7 +158,9 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     const std::uint64_t bytes = job_.operation == JobOperation::write_header
                                     ? range_.count * kSlotHeaderBytes
                                     : range_.count * data_bytes();
-    if (bytes <= kInlineBytes) return (this->*work)();
+    if (bytes <= (job_.codec != nullptr ? kInlineCodedBytes : kInlineBytes)) {
+      return (this->*work)();
+    }
     equipment_.executor.post(
         [self = shared_from_this(), work] { self->step([&] { (self.get()->*work)(); }); });
   }
@@ -165,26 +183,67 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
 
   void written(Result<> result) {
     if (!result) return failed(result.error());
-    for (std::size_t i = 0; i < checksums_.size(); ++i) {
-      job_.slots->set_written(pairs()[i].destination, checksums_[i]);
+    std::vector<SlotTail> tails;
+    for (std::size_t i = 0; i < written_.size(); ++i) {
+      const std::uint32_t slot = pairs()[i].destination;
+      job_.slots->set_written(slot, written_[i]);
+      if (!job_.slots->is_sparse()) continue;
+      const SlotTail tail = tail_of(slot);
+      job_.slots->add_pages(slot, tail.kept_pages);
+      if (job_.slots->pages(slot, tail.slots) > tail.kept_pages + surplus_pages()) {
+        tails.push_back(tail);
+      }
     }
+    if (tails.empty()) return arrived();
+    // The disk's own thread must not wait.
+    equipment_.executor.post([self = shared_from_this(), tails = std::move(tails)] {
+      self->step([&] {
+        for (const SlotTail& tail : tails) self->punch(tail);
+        self->arrived();
+      });
+    });
+  }
+  void arrived() {
     report_.arrived(range_);
     next();
   }
 
+  // The slot's block, and the pages that it takes.
+  SlotTail tail_of(std::uint32_t slot) const {
+    const std::uint64_t all_pages = pages_of_block(data_bytes());
+    const std::uint64_t slot_pages = job_.slots->slot_pages();
+    return {.slot = slot,
+            .slots = static_cast<std::uint32_t>((all_pages + slot_pages - 1) / slot_pages),
+            .kept_pages = pages_of_block(stored_bytes(slot))};
+  }
+  std::uint64_t surplus_pages() const { return pages_of_block(data_bytes()) / kKeptPagesShare; }
+  // After an error the pages stay, and count.
+  void punch(const SlotTail& tail) {
+    const bool gone = static_cast<bool>(punch_tail(equipment_.disk, *job_.destination, tail));
+    if (gone) job_.slots->set_pages(tail.slot, tail.slots, tail.kept_pages);
+  }
+
+  // An encoded block is read to where its plain bytes will be.
   void read() {
+    std::uint64_t size_bytes = 0;
     for (std::size_t i = 0; i < range_.count; ++i) {
       const BlockPair pair = pairs()[i];
+      encoded_bytes_.push_back(job_.slots->encoded_bytes(pair.source));
+      const std::uint64_t stored = stored_bytes(pair.source);
+      size_bytes += stored;
       if (in_place_) {
         parts_.push_back(bytes_of(destination_, pair.destination));
-        add_runs(pair.source, kSlotHeaderBytes, parts_.back());
+        const bool by_pages = job_.slots->memory_alignment() > 1;
+        add_runs(pair.source, kSlotHeaderBytes, parts_.back(), by_pages ? padded(stored) : stored);
       } else {
         std::byte* const data = image(i) + kSlotHeaderBytes;
         parts_.push_back({{data, data_bytes()}});
-        runs_.push_back({pair.source, kSlotHeaderBytes, {data, padded(data_bytes())}});
+        runs_.push_back({pair.source, kSlotHeaderBytes, {data, padded(stored)}});
       }
     }
-    submit(DiskCall::Kind::read, [self = shared_from_this()](Result<> read) {
+    if (job_.codec != nullptr) job_.codec->reading.begin();
+    submit(DiskCall::Kind::read, [self = shared_from_this(), size_bytes](Result<> read) {
+      if (self->job_.codec != nullptr) self->job_.codec->reading.end(read ? size_bytes : 0);
       self->step([&] {
         if (!read) return self->failed(read.error());
         self->on_cpu(&MovingPart::check);
@@ -197,6 +256,11 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     PiecewiseHash hash;
     for (std::uint32_t i = 0; i < range_.count; ++i) {
       const std::uint32_t slot = pairs()[i].source;
+      if (encoded_bytes_[i] > 0 &&
+          !job_.codec->decode_in_place(encoded_bytes_[i], vectors_of(parts_[i]))) {
+        wrong.push_back(i);
+        continue;
+      }
       if (job_.operation != JobOperation::check && !job_.slots->wants_check(slot)) continue;
       if (checksum_of(hash, parts_[i]) == job_.slots->checksum(slot)) {
         job_.slots->set_proved(slot);
@@ -242,6 +306,14 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   const Place& memory_side() const { return storing_ ? source_ : destination_; }
   const Place& disk_side() const { return storing_ ? destination_ : source_; }
   std::uint64_t data_bytes() const { return disk_side().geometry->block_bytes(); }
+  std::uint64_t stored_bytes(std::uint32_t slot) const {
+    const std::uint64_t encoded = job_.slots->encoded_bytes(slot);
+    return encoded > 0 ? encoded : data_bytes();
+  }
+  // Blocks that are longer than a slot can say stay as they are.
+  bool encodes() const {
+    return storing_ && job_.codec != nullptr && job_.codec->is_on() && data_bytes() <= UINT32_MAX;
+  }
 
   // Staging memory per pair: a whole slot, a header, or nothing.
   std::uint64_t image_bytes() const {
@@ -268,14 +340,15 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     return true;
   }
 
-  void put_header(std::size_t index, std::uint64_t checksum) const {
+  void put_header(std::size_t index, const SlotContents::Written& written) const {
     const std::size_t pair = range_.first + index;
     SlotHeader header;
     if (!job_.headers.empty()) header = job_.headers[pair];
     header.block.data_bytes = data_bytes();
-    header.block.data_checksum = checksum;
+    header.block.data_checksum = written.checksum;
     header.place.file_id = job_.slots->file_id();
     header.place.slot = job_.pairs[pair].destination;
+    header.place.encoded_bytes = written.encoded_bytes;
     encode_slot_header(header,
                        std::span<std::byte, kSlotHeaderBytes>(image(index), kSlotHeaderBytes));
   }
@@ -285,28 +358,44 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     for (std::size_t i = 0; i < range_.count; ++i) {
       const BlockPair pair = pairs()[i];
       const auto parts = bytes_of(source_, pair.source);
-      checksums_.push_back(checksum_of(hash, parts));
+      written_.push_back({.checksum = checksum_of(hash, parts)});
       runs_.push_back({pair.destination, 0, {image(i), kSlotHeaderBytes}});
-      add_runs(pair.destination, kSlotHeaderBytes, parts);
-      put_header(i, checksums_.back());
+      add_runs(pair.destination, kSlotHeaderBytes, parts, data_bytes());
+      put_header(i, written_.back());
     }
   }
 
   void fill_images() {
     for (std::size_t i = 0; i < range_.count; ++i) {
-      std::byte* const data = image(i) + kSlotHeaderBytes;
+      const std::span<std::byte> data(image(i) + kSlotHeaderBytes, data_bytes());
+      written_.push_back({.checksum = hash_bytes(data, 0)});
+      std::uint64_t stored = data.size();
+      if (encodes()) {
+        stored = encode(data);
+        if (stored < data.size())
+          written_.back().encoded_bytes = static_cast<std::uint32_t>(stored);
+      }
       // Do not write old staging memory to disk.
-      std::memset(data + data_bytes(), 0, padded(data_bytes()) - data_bytes());
-      checksums_.push_back(hash_bytes({data, data_bytes()}, 0));
-      runs_.push_back({pairs()[i].destination, 0, {image(i), image_bytes()}});
-      put_header(i, checksums_.back());
+      std::memset(data.data() + stored, 0, padded(stored) - stored);
+      runs_.push_back({pairs()[i].destination, 0, {image(i), kSlotHeaderBytes + padded(stored)}});
+      put_header(i, written_.back());
     }
+  }
+
+  // Replaces the bytes by their encoded form if that is smaller. Returns how many there are now.
+  std::uint64_t encode(std::span<std::byte> data) const {
+    const iovec plain{data.data(), data.size()};
+    const auto width = static_cast<std::uint32_t>(disk_side().geometry->config().dtype_width_bytes);
+    const auto encoded = job_.codec->encode({&plain, 1}, width);
+    if (!encoded) return data.size();
+    std::memcpy(data.data(), encoded->bytes.get(), encoded->size_bytes);
+    return encoded->size_bytes;
   }
 
   void fill_headers() {
     for (std::size_t i = 0; i < range_.count; ++i) {
       const std::uint32_t slot = pairs()[i].destination;
-      put_header(i, job_.slots->checksum(slot));
+      put_header(i, {job_.slots->checksum(slot), job_.slots->encoded_bytes(slot)});
       runs_.push_back({slot, 0, {image(i), kSlotHeaderBytes}});
     }
   }
@@ -373,11 +462,14 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     std::uint64_t skip_bytes = 0;
     std::span<std::byte> memory;
   };
+  // The first `size_bytes` of the parts.
   void add_runs(std::uint32_t slot, std::uint64_t skip_bytes,
-                std::span<const std::span<std::byte>> parts) {
+                std::span<const std::span<std::byte>> parts, std::uint64_t size_bytes) {
     for (const auto part : parts) {
-      runs_.push_back({slot, skip_bytes, part});
+      if (size_bytes == 0) return;
+      runs_.push_back({slot, skip_bytes, part.first(std::min(part.size(), size_bytes))});
       skip_bytes += part.size();
+      size_bytes -= runs_.back().memory.size();
     }
   }
 
@@ -417,7 +509,8 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   bool in_place_ = false;  // the disk accesses its memory directly
   std::optional<PinnedPool::Slot> memory_;
   std::vector<std::vector<std::span<std::byte>>> parts_;  // for each pair read
-  std::vector<std::uint64_t> checksums_;                  // for each pair written
+  std::vector<std::uint32_t> encoded_bytes_;              // likewise
+  std::vector<SlotContents::Written> written_;            // for each pair written
   std::vector<SlotRun> runs_;
   // For a copy with a device:
   StreamPool::Held streams_;

@@ -10,8 +10,9 @@
 #include "base/unique_function.hpp"
 #include "layouts/block_layout.hpp"
 #include "layouts/copy_plan.hpp"
-#include "transport/io/slot_checksums.hpp"
+#include "transport/io/slot_contents.hpp"
 #include "transport/io/slot_header.hpp"
+#include "transport/record/medium_codec.hpp"
 
 namespace cairn {
 
@@ -85,7 +86,9 @@ struct TransferJob {
   bool source_goes = false;
   // The slot file of the side on disk, else null. Data is written with its header, and verified
   // against its checksum when read.
-  SlotChecksums* slots = nullptr;
+  SlotContents* slots = nullptr;
+  // That slot file's codec; null: blocks are written as they are, and none is encoded.
+  MediumCodec* codec = nullptr;
   // Disk transfers go through this process's own memory, even if the disk could access the other
   // side directly. For memory that others may write or unmap: then the bytes checked or written are
   // the bytes copied.

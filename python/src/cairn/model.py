@@ -171,6 +171,7 @@ class TierConfig:
     path: str | None = None
     memory: dict[str, Any] | None = None
     size_bytes: int | None = None
+    codec: str | None = None
 
 
 @dataclass(frozen=True)

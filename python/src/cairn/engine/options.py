@@ -68,7 +68,7 @@ class Options:
     ca: str | None = None  # PEM file of CA certificates, if the system's do not suffice
     load: When = "if_faster"  # which of the blocks that were found
     shared: bool = False  # store blocks in the server's shared tier too, for the servers of other hosts
-    codec: str = "none"  # how blocks lie there
+    codec: str = "none"  # how blocks lie there, and on disk
 
     @staticmethod
     def of(extra: Mapping[str, Any], where: str = "kv_connector_extra_config") -> Options:
@@ -120,7 +120,7 @@ class Options:
                         f"cairn.{tier}_bytes={size} holds no block: there are {ranks} ranks, "
                         f"and a block has {shape.block_bytes} bytes"
                     )
-                tiers[tier] = TierConfig(blocks)
+                tiers[tier] = TierConfig(blocks, codec=self._codec_of(tier))
         return CacheConfig(shape, tiers, offload=_offload(tiers), shared=self._shared)
 
     def group_cache_config(self, groups: Sequence[KvGroup], key_tokens: int, ranks: int = 1) -> CacheConfig | None:
@@ -136,7 +136,7 @@ class Options:
                         f"cairn.{tier}_bytes={size} holds no block: there are {ranks} ranks, "
                         f"and the largest block has {largest} bytes"
                     )
-                tiers[tier] = TierConfig(size_bytes=size // ranks)
+                tiers[tier] = TierConfig(size_bytes=size // ranks, codec=self._codec_of(tier))
         return CacheConfig(
             tiers=tiers,
             offload=_offload(tiers),
@@ -144,6 +144,9 @@ class Options:
             block_tokens=key_tokens,
             kv_groups=list(groups),
         )
+
+    def _codec_of(self, tier: str) -> str | None:
+        return self.codec if tier == "disk" and self.codec != "none" else None
 
     @property
     def _shared(self) -> dict[str, Any] | None:
