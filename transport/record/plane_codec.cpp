@@ -40,7 +40,7 @@ constexpr bool is_element(std::uint32_t bytes) {
 }
 
 constexpr bool is_worth_it(std::size_t encoded_bytes, std::size_t plain_bytes) {
-  return encoded_bytes <= plain_bytes - plain_bytes / 100;
+  return encoded_bytes + std::max<std::size_t>(1, plain_bytes / 100) <= plain_bytes;
 }
 
 // Takes bytes from a list of pieces, or puts them there, from its start to its end.
