@@ -250,7 +250,11 @@ DISK = 'instance=~"$instance",cache=~"$cache",tier="disk"'
 DISK_AND_SHARING = dashboard("cairn-disk", "Cairn / Disk and sharing", "Use and wear of flash, and sharing between clients.", [
     row("Disk"),
     panel("Occupancy", {"{{cache}}": f'sum by (cache) (cairn_blocks{{{DISK},state!="free"}}) / sum by (cache) (cairn_block_capacity{{{DISK}}})'},
-          "percentunit", most=1),
+          "percentunit", most=1, about="With a codec more blocks may fit than the capacity says."),
+    panel("Blocks by the codec", {"{{cache}} {{result}}": f'sum by (cache, result) ({rate("cairn_codec_blocks_total", DISK)})'},
+          "cps", about="`noise` and `slow` lie on disk as they are: they do not shrink, or decoding is slower than the disk."),
+    panel("Room by the codec", {"{{cache}}": f'sum by (cache) ({rate("cairn_codec_bytes_total", DISK + ",form=" + chr(34) + "encoded" + chr(34))}) / sum by (cache) ({rate("cairn_codec_bytes_total", DISK + ",form=" + chr(34) + "plain" + chr(34))})'},
+          "percentunit", most=1, about="Bytes of the encoded blocks, as a share of those before it."),
     panel("Written and read", {"written from {{from}}": f'sum by (from) ({rate("cairn_transfer_bytes_total", C + ",to=" + chr(34) + "disk" + chr(34))})',
                                "read to {{to}}": f'sum by (to) ({rate("cairn_transfer_bytes_total", C + ",from=" + chr(34) + "disk" + chr(34))})'},
           "Bps", about="Writes wear the drive out."),

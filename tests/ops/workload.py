@@ -12,6 +12,8 @@ SHAPE = {"num_layers": 2, "outer_dim": 2, "page_size": 4, "inner_dim": 8, "dtype
 
 def make_cache(server, name, shared=None, **blocks):
     tiers = {tier: {"num_blocks": count} for tier, count in blocks.items()}
+    if "disk" in tiers:
+        tiers["disk"]["codec"] = "bytes"
     body = {"layout": SHAPE, "tiers": tiers} | ({} if shared is None else {"shared": shared})
     status, answer = server.call("PUT", f"/v1/caches/{name}", body)
     assert status == 201, answer
