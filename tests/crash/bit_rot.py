@@ -23,11 +23,11 @@ from storm import Line  # noqa: E402
 from support import Folder, Server  # noqa: E402
 
 CACHES = {
-    "both": {"tiers": {"pinned": {"num_blocks": 16}, "disk": {"num_blocks": 64}}, "offload": "on_commit",
+    "both": {"tiers": {"pinned": {"num_blocks": 16}, "disk": {"num_blocks": 64, "codec": "bytes"}}, "offload": "on_commit",
              "default_lease_ms": 12345},
     "deep": {"tiers": {"device": {"num_blocks": 4, "layout": "layer_separate", "block_dim": "second"},
                        "disk": {"num_blocks": 40, "path": "elsewhere/deep.slots"}}},
-    "disk": {"tiers": {"disk": {"num_blocks": 96}}, "offload": "never"},
+    "disk": {"tiers": {"disk": {"num_blocks": 96, "codec": "bytes"}}, "offload": "never"},
 }
 BLOCKS = 24  # blocks in each cache
 PAGE = damage.PAGE
@@ -76,7 +76,7 @@ class Site:
             return None
         keep = {name: body[name] for name in ("layout", "eviction", "offload", "default_lease_ms", "block_bytes")}
         keep["tiers"] = {tier: {name: value for name, value in config.items()
-                                if name in ("num_blocks", "layout", "block_dim", "path", "numa_aware", "device_id")}
+                                if name in ("num_blocks", "layout", "block_dim", "path", "codec", "numa_aware", "device_id")}
                          for tier, config in body["tiers"].items()}
         return keep
 

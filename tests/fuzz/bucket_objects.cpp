@@ -1,6 +1,6 @@
-// What a server reads in a bucket that others write to, too: directories and uses of objects, their
-// names, and the answers in XML. The first byte chooses. The test corrects checksums; otherwise the
-// fields after them would never be read.
+// Directories, uses and names of objects in a bucket that other servers write to, too, and a
+// bucket's answers in XML. The first byte chooses one of them. The test corrects checksums;
+// otherwise the fields after them would never be read.
 #include <cstring>
 #include <string>
 
