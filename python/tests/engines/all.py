@@ -22,6 +22,7 @@ ALL = [
     "hybrid_tier_test",
     "sglang_test",
     "llama_test",
+    "smollm2_test",
 ]
 # The classes of each engine; and a whole vLLM: correct tokens with preemptions, and blocks from memory and a disk
 # that outlived the engine that computed them, also of a model with windows.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Shows a prompt's first and second answer: from a vLLM that computes its blocks, and from another process that
-loads them. Then loads the prompt's blocks into memory that a third process registers as an agent.
+"""Asks SmolLM2 about a page of the documentation, twice: a vLLM computes the page, and another process loads its
+blocks. Then loads these blocks into memory that a third process registers as an agent.
 
 usage: demo.py PYTHON_WITH_VLLM CAIRN_SERVER
 """
@@ -15,19 +15,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rig import Engine, connector, make_model, prompt
+from rig import HERE, Engine, connector, prompt
+from smollm2 import model_of, texts_of, tokens_of
 
 from cairn import AgentMemory, AgentRegion, Client
 from server import Server
 
-LAYERS, HIDDEN, PROMPT_TOKENS = 8, 512, 3000
-BLOCK_TOKENS = 128
-OPTIONS: dict[str, Any] = {"dtype": "bfloat16", "block_size": BLOCK_TOKENS, "max_model_len": 4096}
-SIZES: dict[str, Any] = {"cairn.pinned_bytes": 256 << 20}
+PAGE = HERE.parents[2] / "docs" / "concepts.md"
+QUESTION = "What is a block, and what is a lease? Answer in two sentences."
+BLOCK_TOKENS, ANSWER_TOKENS = 128, 60
+OPTIONS: dict[str, Any] = {"dtype": "bfloat16", "block_size": BLOCK_TOKENS, "max_model_len": 8192}
+# The page takes 100 MiB.
+SIZES: dict[str, Any] = {"cairn.pinned_bytes": 512 << 20}
 
 
 def main() -> None:
-    os.environ["CAIRN_ENGINE_PYTHON"], os.environ["CAIRN_SERVER_BINARY"] = sys.argv[1:3]
+    python = os.environ["CAIRN_ENGINE_PYTHON"] = sys.argv[1]
+    os.environ["CAIRN_SERVER_BINARY"] = sys.argv[2]
+    try:
+        model_of(python)
+    except FileNotFoundError as why:
+        print(f"skipped: {why}", file=sys.stderr)
+        sys.exit(77)
     server = Server()
     try:
         with tempfile.TemporaryDirectory(prefix="cairn-demo-") as folder:
@@ -38,31 +47,32 @@ def main() -> None:
 
 
 def show(folder: Path, server: Server) -> bool:
-    print(f"A model of {LAYERS} layers with random weights, a prompt of {PROMPT_TOKENS} tokens, vLLM on this CPU.")
-    model = make_model(folder / "model", LAYERS, HIDDEN)
+    python = sys.argv[1]
+    asked = [{"role": "user", "content": f"{PAGE.read_text()}\n\n---\n{QUESTION}"}]
+    (tokens,) = tokens_of(python, [asked])
+    print(f"SmolLM2-135M in vLLM on this CPU reads docs/{PAGE.name}, {len(tokens)} tokens with the question:")
+    print(f"  {QUESTION}")
     kv = connector(server.unix, **SIZES)
-    asked = prompt(1, PROMPT_TOKENS)
     answers = []
     for name in ("first", "second"):
         print(f"Starting the {name} engine…", flush=True)
-        engine = Engine(model, folder / f"{name}.log", kv, **OPTIONS).started()
+        engine = Engine(model_of(python), folder / f"{name}.log", kv, **OPTIONS).started()
         try:
             engine.generate(prompt(2, 100))  # warms the engine up
-            answer = engine.generate(asked)
-            server.until_stored(PROMPT_TOKENS // BLOCK_TOKENS, "pinned")
+            answer = engine.generate(tokens, max_tokens=ANSWER_TOKENS)
+            server.until_stored(len(tokens) // BLOCK_TOKENS, "pinned")
         finally:
             engine.kill()
-        answers.append(answer)
-        print(
-            f"  first token after {answer['first_s'][0]:.2f} s, {answer['cached'][0]} tokens found, "
-            f"answer {answer['tokens'][0]}",
-            flush=True,
-        )
+        (text,) = texts_of(python, answer["tokens"])
+        answers.append(text)
+        first_s, cached = answer["first_s"][0], answer["cached"][0]
+        print(f"  {text}")
+        print(f"  first token after {first_s:.2f} s, {cached} tokens from Cairn", flush=True)
     with Client(server.unix) as client:
         blocks = load_into_own_memory(client)
         counted = client.system().parts["agents"]["blocks"]
     print(f"The server copied {blocks} blocks into memory of this process, with equal bytes; it counts {counted}.")
-    return bool(answers[0]["tokens"] == answers[1]["tokens"])
+    return bool(answers[0] == answers[1])
 
 
 def load_into_own_memory(client: Client) -> int:

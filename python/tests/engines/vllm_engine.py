@@ -4,8 +4,9 @@ standard output.
 
 Run it with the environment's Python. First line: {"model": FOLDER, "connector": {...} or null, "options": {...}};
 it answers {"ready": true}. Each later line: {"prompts": [[token, ...], ...], "max_tokens": N, "salt"?: "...",
-"params"?: {...}, "hints"?: {...}}; it answers {"tokens": [[...], ...], "cached": [...], "first_s": [...],
-"seconds": S, "counts": {...}, "events": [...]}. "params" are the requests' `kv_transfer_params`, and "hints" is
+"params"?: {...}, "hints"?: {...}}; it answers {"tokens": [[...], ...], "logprobs": [[...], ...], "cached": [...],
+"first_s": [...], "seconds": S, "counts": {...}, "events": [...]}. "logprobs" are of the tokens, if the command has
+"logprobs": true. "params" are the requests' `kv_transfer_params`, and "hints" is
 their envelope `kv_hints`. With "forget": true the engine first drops its own prefix cache. "events" are vLLM's KV
 events since the last answer, if the option "kv_events_config" is set.
 """
@@ -61,6 +62,7 @@ def main() -> None:
             detokenize=False,
             ignore_eos=True,
             max_tokens=work["max_tokens"],
+            logprobs=0 if work.get("logprobs") else None,
             extra_args={"kv_transfer_params": work["params"]} if "params" in work else None,
         )
         began = time.monotonic()
@@ -70,6 +72,7 @@ def main() -> None:
         answer(
             {
                 "tokens": [list(one.outputs[0].token_ids) for one in done],
+                "logprobs": [logprobs(one.outputs[0]) for one in done],
                 "cached": [one.num_cached_tokens for one in done],
                 "finished": [one.outputs[0].finish_reason for one in done],
                 "first_s": [round(one.metrics.first_token_latency, 4) for one in done],
@@ -117,6 +120,12 @@ def follow(endpoint: str) -> Callable[[], list[dict[str, Any]]]:
         return events
 
     return take
+
+
+def logprobs(output: Any) -> list[float]:
+    if output.logprobs is None:
+        return []
+    return [each[token].logprob for token, each in zip(output.token_ids, output.logprobs, strict=True)]
 
 
 def counts(llm: Any) -> dict[str, float]:
