@@ -105,6 +105,11 @@ BUGS = {
     "encoded_block_is_decoded_in_its_place": ("transport/record/medium_codec.cpp", [
         ("  return decode({encoded.get(), encoded_bytes}, plain);\n",
          "  return decode({static_cast<const std::byte*>(plain[0].iov_base), encoded_bytes}, plain);\n")]),
+    "hole_is_made_in_a_slot_of_others": ("blockmgr/core/hole_punch.cpp", [
+        ("  under_way_ = true;\n",
+         "  under_way_ = true;\n  for (const SlotTail& slot : *slots) locked->store.unpin({Tier::disk, slot.slot});\n"),
+        ("  for (const SlotTail& slot : slots) locked->store.unpin({Tier::disk, slot.slot});\n",
+         "  static_cast<void>(slots);\n")]),
     "state_outlives_its_full_block": (STORE, [
         ("      block.parent = block.key.in(options_.full_group);\n", "      block.parent.reset();\n")]),
 }
