@@ -3,9 +3,10 @@
 one that loads everything it finds, and of one that computes everything. The three take turns in the same run, and
 the median of each counts. Prints a JSON line for each speed of the disk and each length of a prompt.
 
-usage: load_or_compute.py PYTHON_WITH_ENGINES CAIRN_SERVER DISK_FAULTS_LIBRARY [MB_PER_S...]   (default: 50 5)
+usage: load_or_compute.py PYTHON_WITH_ENGINES CAIRN_SERVER DISK_FAULTS_LIBRARY [--smollm2] [MB_PER_S...]
+       (default: 50 5)
 
-The library is libcairn_disk_faults.so of tests/crash.
+--smollm2: SmolLM2-135M in bf16 instead of a small model with random weights. The library is libcairn_disk_faults.so of tests/crash.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python/tests/engines"), str(ROOT / "python/tests"), str(ROOT / "python/src")]
 
 from rig import Engine, connector, make_model, prompt  # noqa: E402
+from smollm2 import model_of  # noqa: E402
 
 from server import Server  # noqa: E402
 
 LAYERS, HIDDEN = 4, 256
 BLOCK_TOKENS = 32
 OPTIONS: dict[str, Any] = {"dtype": "float32", "block_size": BLOCK_TOKENS, "max_model_len": 8192}
-LENGTHS = (500, 1000, 2000, 4000, 8000)
+LENGTHS = [500, 1000, 2000, 4000, 8000]
+# A prompt of 8,000 tokens would take this model a minute.
+SMOLLM2_LENGTHS = [500, 1000, 2000, 4000]
 # The first rounds teach the engine that decides, and do not count.
 LEARN, ROUNDS = 2, 5
 SIZES = {"cairn.pinned_bytes": 0, "cairn.disk_bytes": 1 << 30}
@@ -39,10 +43,15 @@ TARGET = 1.1
 
 def main() -> None:
     os.environ["CAIRN_ENGINE_PYTHON"], os.environ["CAIRN_SERVER_BINARY"] = sys.argv[1:3]
-    library, rates = Path(sys.argv[3]).resolve(), [float(one) for one in sys.argv[4:]] or [50.0, 5.0]
+    library, more = Path(sys.argv[3]).resolve(), sys.argv[4:]
+    is_smollm2 = "--smollm2" in more
+    rates = [float(one) for one in more if one != "--smollm2"] or [50.0, 5.0]
+    options = OPTIONS | ({"dtype": "bfloat16"} if is_smollm2 else {})
+    if is_smollm2:
+        LENGTHS[:] = SMOLLM2_LENGTHS
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cairn-engines-")))
-        model = make_model(folder / "tiny", LAYERS, HIDDEN)
+        model = model_of(sys.argv[1]) if is_smollm2 else make_model(folder / "tiny", LAYERS, HIDDEN)
         server = Server("--disk-engine", "threads")
         stack.callback(server.close)
         ways = {
@@ -50,7 +59,7 @@ def main() -> None:
             "loads": connector(server.unix, **SIZES, **{"cairn.load": "always"}),
             "decides": connector(server.unix, **SIZES),
         }
-        engines = {way: Engine(model, folder / f"{way}.log", kv, **OPTIONS) for way, kv in ways.items()}
+        engines = {way: Engine(model, folder / f"{way}.log", kv, **options) for way, kv in ways.items()}
         for engine in engines.values():
             stack.callback(engine.close)
             engine.started()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from rig import BLOCK_TOKENS, HERE, Engine, EngineCase, full_blocks, is_long, prompt, python
-from shared_store import Redis
+from shared_store import Redis, scatter
 
 from cairn import Client
 from cairn.model import BlockInfo, CacheInfo, Tier
@@ -206,29 +206,11 @@ class Ladder:
         self.assertEqual([answer["cached"][0] for answer in answers], whole)
         self.until_all_stored(self.stored()[self.FULL], "disk")
         for seed in range(2):
-            places = self.scatter(seed)
+            places = scatter(self.server, seed)
             answers = self.one_by_one(second, prompts, forget=True)
             self.check(f"mixed, {places}", answers, warm, lengths)
             self.assertEqual([answer["cached"][0] for answer in answers], whole)
         self.assertEqual(answers[-1]["counts"].get("load_failed_blocks", 0), 0)
-
-    def scatter(self: Any, seed: int) -> dict[str, int]:
-        """Leaves each block in one of three places, at random: in memory, on disk, or only in the store. Returns
-        how many there are in each."""
-        choose = random.Random(seed)
-        count = dict.fromkeys(("pinned", "disk", "store"), 0)
-        with Client(self.server.unix) as client:
-            (name,) = [cache.name for cache in client.caches()]
-            listed = client.blocks(name, tier="pinned", limit=1000).blocks
-            for block in sorted(listed, key=lambda one: (one.kv_group or "", one.key or b"")):
-                place = choose.choice(list(count))
-                if block.key is None:
-                    continue
-                count[place] += 1
-                for tier in ("pinned", "disk"):
-                    if tier != place:
-                        client.evict(name, [block.key], tier=tier, kv_group=block.kv_group)
-        return count
 
 
 class Gemma3(Ladder, HybridCase):

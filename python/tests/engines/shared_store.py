@@ -1,13 +1,34 @@
-"""A redis-server for tests, on a free port."""
+"""A redis-server for tests, on a free port, and blocks of which some are only there."""
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import time
 from pathlib import Path
 
-from server import PATIENCE_S
+from cairn import Client
+from server import PATIENCE_S, Server
+
+
+def scatter(server: Server, seed: int) -> dict[str, int]:
+    """Leaves each block of the only cache in one of three places, at random: in memory, on disk, or only in the
+    store. Returns how many there are in each."""
+    choose = random.Random(seed)
+    count = dict.fromkeys(("pinned", "disk", "store"), 0)
+    with Client(server.unix) as client:
+        (name,) = [cache.name for cache in client.caches()]
+        listed = client.blocks(name, tier="pinned", limit=1000).blocks
+        for block in sorted(listed, key=lambda one: (one.kv_group or "", one.key or b"")):
+            place = choose.choice(list(count))
+            if block.key is None:
+                continue
+            count[place] += 1
+            for tier in ("pinned", "disk"):
+                if tier != place:
+                    client.evict(name, [block.key], tier=tier, kv_group=block.kv_group)
+    return count
 
 
 class Redis:

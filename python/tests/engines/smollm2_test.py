@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rig import BLOCK_TOKENS, HERE, Engine, EngineCase, full_blocks, python
-from shared_store import Redis
+from shared_store import Redis, scatter
 from smollm2 import model_of, texts_of, tokens_of
 
 from server import Server
@@ -100,7 +100,7 @@ class Smollm2(EngineCase):
             self.addCleanup(self.server.close)
             self.server.until_shared()
 
-        options = {"cairn.shared": True, "cairn.disk_bytes": 0}
+        options = {"cairn.shared": True}
         host()
         first = self.engine(**options)
         self.check("shared store, cold", self.ask(first))
@@ -112,6 +112,20 @@ class Smollm2(EngineCase):
         answers = self.ask(second, forget=True)
         self.assertEqual([answer["cached"][0] for answer in answers], self.whole())
         self.assertEqual(self.check("Redis only, blocks of the codec", answers), own)
+        self.until_stored(self.blocks(), "disk")
+        places = scatter(self.server, seed=1)
+        answers = self.ask(second, forget=True)
+        self.assertEqual([answer["cached"][0] for answer in answers], self.whole())
+        self.assertEqual(self.check(f"mixed, {places}", answers), own)
+
+    def test_blocks_on_disk_alone_suffice(self) -> None:
+        engine = self.engine(**{"cairn.pinned_bytes": 0})
+        self.check("disk only, cold", self.ask(engine))
+        own = self.check("own cache", self.ask(engine))
+        self.until_stored(self.blocks(), "disk")
+        answers = self.ask(engine, forget=True)
+        self.assertEqual([answer["cached"][0] for answer in answers], self.whole())
+        self.assertEqual(self.check("disk only, blocks of the codec", answers), own)
 
     def test_an_engine_that_loads_or_computes_gives_the_same_text(self) -> None:
         engine = self.engine(**{"cairn.load": "if_faster"})
