@@ -238,7 +238,7 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
     parts.disk_files = member.disk_files;
     is_new = disk->slots.is_new;
     member.had_files = !is_new;
-    const std::uint32_t slots_a_block = slots_in(config, Tier::disk) / disk_tier->num_blocks;
+    const std::uint32_t slots_a_block = disk_tier->codec == Codec::none ? 1 : PageRoom::kSlotsARoom;
     member.asked_disk_blocks =
         std::exchange(disk_tier->num_blocks, disk->slots.slots->num_slots() / slots_a_block);
     parts.config = config;

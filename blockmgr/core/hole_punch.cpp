@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// A hole takes some 20 us, in which nothing else is read.
+// A hole takes some 0.3 ms (ext4, of 300 KiB), in which nothing else is read.
 constexpr std::size_t kHolesAtOnce = 16;
 // Delay before slots are tried again after a failure.
 constexpr std::chrono::seconds kAfterFailure{1};
