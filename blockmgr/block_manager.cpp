@@ -238,9 +238,8 @@ Result<BlockManager::Impl::Member> BlockManager::Impl::make_cache(CacheConfig co
     parts.disk_files = member.disk_files;
     is_new = disk->slots.is_new;
     member.had_files = !is_new;
-    const std::uint32_t slots_a_block = disk_tier->codec == Codec::none ? 1 : PageRoom::kSlotsARoom;
-    member.asked_disk_blocks =
-        std::exchange(disk_tier->num_blocks, disk->slots.slots->num_slots() / slots_a_block);
+    member.asked_disk_blocks = std::exchange(
+        disk_tier->num_blocks, disk->slots.slots->num_slots() / slots_a_block(*disk_tier));
     parts.config = config;
     damaged_slot_files = disk->slots.damage.size();
     if (is_new) {

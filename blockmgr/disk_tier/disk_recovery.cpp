@@ -234,10 +234,6 @@ void leave_one_size(const CacheCore& core, const SlotPool& slots,
   }
 }
 
-}  // namespace
-
-namespace {
-
 void note_contents(SlotContents& slots, const JournalEntry& entry) {
   const std::uint32_t slot = entry.place.slot;
   const std::uint32_t encoded = entry.place.encoded_bytes;

@@ -121,7 +121,8 @@ Result<DiskTier> open_disk_tier(const CacheConfig& config, const CacheServices& 
   const bool grows = there > 0 && there < slots.shape.num_blocks;
   if (there > slots.shape.num_blocks) {
     // Its last blocks leave soon. If the file had a codec, its holes must not be reserved.
-    const std::uint64_t step = slots.run * (slots.sparse ? PageRoom::kSlotsARoom : 1);
+    const std::uint64_t step =
+        slots.run * std::uint64_t{slots_a_block(*config.tiers[index_of(Tier::disk)])};
     slots.shape.num_blocks = (there + step - 1) / step * step;
     slots.reserve = false;
   }

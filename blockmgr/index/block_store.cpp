@@ -25,17 +25,12 @@ KeyIndex::Options index_options(const BlockStore::Options& options) {
 
 }  // namespace
 
-const SlotContents* BlockStore::sparse(const Options& options) {
-  const bool is_sparse = options.disk_slots != nullptr && options.disk_slots->is_sparse();
-  return is_sparse ? options.disk_slots : nullptr;
-}
-
 BlockStore::BlockStore(const Options& options)
     : options_(options),
       uses_(make_uses(options)),
       pools_{SlotPool(options.capacities[0], policy(), options.sizes[0]),
              SlotPool(options.capacities[1], policy(), options.sizes[1]),
-             SlotPool(options.capacities[2], policy(), options.sizes[2], sparse(options))},
+             SlotPool(options.capacities[2], policy(), options.sizes[2], options.disk_slots)},
       index_(index_options(options)),
       events_(options.events) {}
 

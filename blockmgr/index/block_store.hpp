@@ -459,7 +459,6 @@ class BlockStore {
   void publish(BlockEventKind kind, SlotRef at, EntryNumber entry) const;
 
   std::uint64_t plain_hash_of(EntryNumber number) const;
-  static const SlotContents* sparse(const Options& options);
   static std::unique_ptr<BlockUses> make_uses(const Options& options);
   const EvictionPolicy* policy() const { return uses_ ? &uses_->policy() : nullptr; }
 

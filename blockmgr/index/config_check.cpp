@@ -288,12 +288,16 @@ LayoutConfig tier_shape(const CacheConfig& config, Tier tier) {
   return shape;
 }
 
+std::uint32_t slots_a_block(const TierConfig& tier) {
+  return tier.codec == Codec::none ? 1 : PageRoom::kSlotsARoom;
+}
+
 std::uint32_t slots_in(const CacheConfig& config, Tier tier) {
   const auto& wanted = config.tiers[index_of(tier)];
   if (!wanted) return 0;
-  if (wanted->codec == Codec::none) return wanted->num_blocks;
+  const std::uint32_t slots = slots_a_block(*wanted);
   // Twice kMaxSlots is refused as well.
-  return std::min(wanted->num_blocks, kMaxSlots) * PageRoom::kSlotsARoom;
+  return slots == 1 ? wanted->num_blocks : std::min(wanted->num_blocks, kMaxSlots) * slots;
 }
 
 std::uint32_t policy_blocks(const CacheConfig& config) {

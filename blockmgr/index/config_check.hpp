@@ -28,8 +28,9 @@ std::uint64_t shapes_hash(const CacheConfig& config);
 std::uint64_t slot_bytes(const LayoutConfig& shape, Tier tier);
 // REQUIRES: each group's shape is valid.
 SlotSizes slot_sizes(const CacheConfig& config, Tier tier);
-// The slots of the tier; 0: no such tier. With a codec, a disk tier has more than its blocks as
-// they are would fill: see PageRoom.
+// With a codec, a disk tier has more slots than blocks as they are: see PageRoom.
+std::uint32_t slots_a_block(const TierConfig& tier);
+// The slots of the tier; 0: no such tier.
 std::uint32_t slots_in(const CacheConfig& config, Tier tier);
 // The shape of what lies between two slots: of a block, or of a unit if blocks have several sizes.
 // REQUIRES: the cache has the tier.

@@ -18,10 +18,7 @@ PageRoom::PageRoom(const SlotContents& contents, std::uint32_t slots)
 std::uint32_t PageRoom::freed_by(Part part) const {
   if (part.of == 0) return 0;
   const std::uint64_t used = written_ + reserved_;
-  const std::uint64_t staying = used - used * part.units / part.of;
-  const std::uint64_t all = all_pages();
-  if (staying >= all) return 0;
-  return static_cast<std::uint32_t>((all - staying) / slot_pages_) - free_units();
+  return units_beside(used - used * part.units / part.of) - free_units();
 }
 
 void PageRoom::take(SlotNumber slot, std::uint32_t units) {

@@ -25,11 +25,7 @@ class PageRoom {
   PageRoom(const SlotContents& contents, std::uint32_t slots);
 
   std::uint32_t units() const { return slots_ / kSlotsARoom; }
-  std::uint32_t free_units() const {
-    const std::uint64_t used = written_ + reserved_;
-    const std::uint64_t all = all_pages();
-    return used >= all ? 0 : static_cast<std::uint32_t>((all - used) / slot_pages_);
-  }
+  std::uint32_t free_units() const { return units_beside(written_ + reserved_); }
   // Units by which written blocks exceed the room: it became smaller, or a snapshot's blocks came
   // back longer.
   std::uint32_t excess_units() const {
@@ -73,6 +69,11 @@ class PageRoom {
 
  private:
   std::uint64_t all_pages() const { return std::uint64_t{units()} * slot_pages_; }
+  // The whole units that are left beside these pages.
+  std::uint32_t units_beside(std::uint64_t pages) const {
+    const std::uint64_t all = all_pages();
+    return pages >= all ? 0 : static_cast<std::uint32_t>((all - pages) / slot_pages_);
+  }
   void keep(SlotNumber unit);
 
   const SlotContents& contents_;

@@ -13,12 +13,14 @@
 namespace cairn {
 
 SlotPool::SlotPool(std::uint32_t slots, const EvictionPolicy* policy, const SlotSizes& sizes,
-                   const SlotContents* sparse)
+                   const SlotContents* contents)
     : records_(slots),
       histories_(policy == nullptr ? 0 : slots),
       free_(sizes.are_several() ? 0 : slots),
       slabs_(sizes.are_several() && slots > 0 ? std::make_unique<SlabMap>(sizes, slots) : nullptr),
-      room_(sparse != nullptr ? std::make_unique<PageRoom>(*sparse, slots) : nullptr),
+      room_(contents != nullptr && contents->is_sparse()
+                ? std::make_unique<PageRoom>(*contents, slots)
+                : nullptr),
       limit_(slots),
       policy_(policy),
       lists_(make_lists(policy)) {

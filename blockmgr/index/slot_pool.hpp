@@ -93,10 +93,10 @@ inline constexpr std::uint32_t kNoOwner = ~std::uint32_t{0};
 // may be in use: see PageRoom. Not thread-safe.
 class SlotPool {
  public:
-  // `policy` chooses the next list; null: LRU. `sparse`: of a file whose pages count; else null.
-  // Both are borrowed.
+  // `policy` chooses the next list; null: LRU. `contents`: of slots in files, whose pages count if
+  // these are sparse; else null. Both are borrowed.
   SlotPool(std::uint32_t slots, const EvictionPolicy* policy, const SlotSizes& sizes = {},
-           const SlotContents* sparse = nullptr);
+           const SlotContents* contents = nullptr);
 
   // The number of units, including those in use beyond the limit.
   std::uint32_t capacity() const { return room_ ? room_->units() : limit_ + beyond_count_; }
@@ -139,7 +139,7 @@ class SlotPool {
     const std::uint32_t slots = slots_for(group);
     return room_ ? std::min(slots, room_->free_units() / units_of(group)) : slots;
   }
-  // The same without regard to the pages that blocks may need there: for blocks that had room here.
+  // free_count() and free_for() without regard to pages: for blocks that had room here.
   std::uint32_t unused_units() const { return slabs_ ? slabs_->free_units() : free_.free_count(); }
   std::uint32_t slots_for(KvGroupNumber group) const {
     return slabs_ ? slabs_->free_for(group) : free_.free_count();

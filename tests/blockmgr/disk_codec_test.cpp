@@ -76,15 +76,12 @@ class DiskCodec : public DiskRestart {
                    Bytes (*bytes)(const BlockKey&, std::uint64_t)) {
     return rig_.put(cache, {.keys = keys(number, 1), .tier = Tier::disk, .bytes = bytes});
   }
-  void put_numbers(std::uint64_t first, std::size_t count) {
+  void put_numbers(std::uint64_t first, std::size_t count) { put_each(first, count, numbers_of); }
+  void put_noise(std::uint64_t first, std::size_t count) { put_each(first, count, bytes_of); }
+  void put_each(std::uint64_t first, std::size_t count,
+                Bytes (*bytes)(const BlockKey&, std::uint64_t)) {
     for (std::uint64_t i = first; i < first + count; ++i) {
-      ASSERT_TRUE(put_one(*cache_, i, numbers_of));
-      EXPECT_TRUE(stays_within(rig_.dir.path(), room_of(kBlocks)));
-    }
-  }
-  void put_noise(std::uint64_t first, std::size_t count) {
-    for (std::uint64_t i = first; i < first + count; ++i) {
-      ASSERT_TRUE(put_one(*cache_, i, bytes_of));
+      ASSERT_TRUE(put_one(*cache_, i, bytes));
       EXPECT_TRUE(stays_within(rig_.dir.path(), room_of(kBlocks)));
     }
   }
@@ -198,7 +195,7 @@ TEST_F(DiskCodec, AFlippedByteOfAShortBlockIsRefused) {
   const auto path = crash() / "test";
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   for (std::uint64_t slot = 0; slot < 4; ++slot) {
-    // In the head, in a plane, and in the last byte but one of what a page holds.
+    // In the head, in the lengths of the planes, and twice in the planes.
     const std::uint64_t at = kLabelBytes + slot * (kBlockBytes + kPageBytes) + kPageBytes +
                              std::array<std::uint64_t, 4>{0, 9, 1000, 12'345}[slot];
     file.seekg(static_cast<std::streamoff>(at));

@@ -12,6 +12,10 @@
 namespace cairn {
 
 inline constexpr std::uint64_t kDiskPageBytes = 4096;
+// The pages of a slot whose block takes `stored_bytes` there, with the header's.
+constexpr std::uint64_t pages_of_block(std::uint64_t stored_bytes) {
+  return 1 + (stored_bytes + kDiskPageBytes - 1) / kDiskPageBytes;
+}
 
 // What lies in each slot of a slot file that is in use: the checksum that the block's bytes must
 // have, in which form they lie there, and how many pages of the file they take. Thread-safe. The

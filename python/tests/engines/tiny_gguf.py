@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
-from llama_server import smollm2
+from smollm2 import gguf
 
 WIDTH, LAYERS, INNER, STATE, KERNEL, RANK = 64, 2, 128, 16, 4, 4
 
@@ -18,7 +18,7 @@ WIDTH, LAYERS, INNER, STATE, KERNEL, RANK = 64, 2, 128, 16, 4, 4
 def main() -> None:
     made = GGUFWriter(sys.argv[1], "mamba")
     words = 0
-    for name, field in GGUFReader(smollm2()).fields.items():
+    for name, field in GGUFReader(str(gguf())).fields.items():
         if name.startswith("tokenizer."):
             if name == "tokenizer.ggml.tokens":
                 words = len(field.contents())
