@@ -49,9 +49,10 @@ TEST(RedisHolders, HoldersExpireUnlessTheyAnnounceAgain) {
   const RedisProcess redis;
   StoreClient store(redis);
   store.until_ready();
-  store.announce({"a"}, "one", 50);
   store.announce({"b"}, "one", 50);
   store.announce({"b"}, "two", 60'000);
+  // Announced last, so it expires last: once it is gone, "one" has expired in "b", too.
+  store.announce({"a"}, "one", 50);
   while (redis.ask({"EXISTS", "a"}) != "0") {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
