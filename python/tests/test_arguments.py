@@ -10,7 +10,7 @@ import unittest
 from typing import Any
 
 from cairn import AsyncClient, NewBlock, TierView
-from cairn.calls import agents, caches, keys, life, transfers
+from cairn.calls import actions, agents, caches, keys, life, transfers
 from cairn.errors import CairnError, WrongArgument
 from cairn.http import flat
 from cairn.model import MAX_KEYS, Handle, Shape, key_bytes, key_hex
@@ -102,6 +102,18 @@ class Keys(unittest.TestCase):
         ):
             with self.assertRaisesRegex(WrongArgument, "type int"):
                 call()
+
+    def test_one_key_in_place_of_a_list_is_refused(self) -> None:
+        for one in ("aa01", b"\xaa\x01", bytearray(b"\xaa\x01")):
+            for call in (
+                lambda: life.match("c", one),  # type: ignore[arg-type]
+                lambda: keys.read("c", one),  # type: ignore[arg-type]
+                lambda: keys.write("c", one, [b""]),  # type: ignore[arg-type]
+                lambda: actions.contains("c", one),  # type: ignore[arg-type]
+                lambda: life.hint("c", "never", keys=one),  # type: ignore[arg-type]
+            ):
+                with self.assertRaisesRegex(WrongArgument, "a list of keys, not the single key .*aa"):
+                    call()
 
     def test_any_bytes_like_and_hex_in_either_case_are_keys(self) -> None:
         forms: list[Any] = [b"\xab\x01", bytearray(b"\xab\x01"), memoryview(b"\xab\x01"), "ab01", "AB01"]

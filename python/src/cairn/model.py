@@ -5,7 +5,8 @@ Sizes are in bytes, durations in milliseconds, times in Unix milliseconds. Keys 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
@@ -72,6 +73,19 @@ def key_hex(key: Key) -> str:
     """Like `key_bytes`, but returns hex. A key given as hex is returned unchanged."""
     made = key_bytes(key)
     return key if isinstance(key, str) else made.hex()
+
+
+def key_list(keys: Iterable[Key], most: int | None = None) -> list[Key]:
+    """The first `most` keys, unchecked. Raises WrongArgument for a single key, whose letters or bytes would be
+    taken for keys."""
+    if isinstance(keys, (str, bytes, bytearray, memoryview)):
+        raise WrongArgument(f"keys must be a list of keys, not the single key {str(keys)[:80]!r}")
+    return list(itertools.islice(keys, most))
+
+
+def keys_hex(keys: Iterable[Key]) -> list[str]:
+    """Like `key_hex`, for each of a list of keys."""
+    return [key_hex(key) for key in key_list(keys)]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from cairn.calls import _parts as parts
 from cairn.decode import encode
 from cairn.errors import BadAnswer
 from cairn.http import Call, Request, Response, target
-from cairn.model import MAX_CONTAINED_KEYS, Action, ActionResult, Key, PinPage, SessionList, key_hex
+from cairn.model import MAX_CONTAINED_KEYS, Action, ActionResult, Key, PinPage, SessionList, key_list, keys_hex
 
 # A letter for each byte of a packed answer.
 TIER_LETTERS = ".dpks"
@@ -28,7 +27,7 @@ def contains(
     kv_group: only the blocks of this KV group.
     """
     path = ("v1", "caches", cache, "contains")
-    keys = list(itertools.islice(keys, MAX_CONTAINED_KEYS))
+    keys = key_list(keys, MAX_CONTAINED_KEYS)
 
     def read(response: Response) -> str:
         places = bytes(response.body)
@@ -38,7 +37,7 @@ def contains(
 
     together = packed.packed_keys(keys)
     if together is None:
-        body = parts.fields(keys=[key_hex(key) for key in keys], shared=shared, kv_group=kv_group)
+        body = parts.fields(keys=keys_hex(keys), shared=shared, kv_group=kv_group)
         return parts.post(target(*path), body, read, idempotent=True, headers=(PACKED,))
     length, joined = together
     query: dict[str, object] = {"key_bytes": length, "shared": shared, "kv_group": kv_group}
@@ -90,5 +89,5 @@ def _body(action: Action) -> dict[str, object]:
     names = ("keys", "tokens", "salt", "session")
     where = {name: body.pop(name) for name in names if name in body}
     if action.keys is not None:
-        where["keys"] = [key_hex(key) for key in action.keys]
+        where["keys"] = keys_hex(action.keys)
     return {**body, "target": where}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cairn.calls import _parts as parts
 from cairn.http import Call, target
-from cairn.model import Agent, AgentRegion, DeviceMemory, Key, Shape, Tier, Transfer, key_hex
+from cairn.model import Agent, AgentRegion, DeviceMemory, Key, Shape, Tier, Transfer, key_hex, keys_hex
 
 
 def put_agent(
@@ -72,7 +72,7 @@ def load(
     names that of the blocks; the agent has its shape. With `shard` and `shards` the agent's blocks are that part of
     the cache's."""
     path = target("v1", "caches", cache, "load", query={"shard": shard, "shards": shards})
-    names = [key_hex(key) for key in keys]
+    names = keys_hex(keys)
     return parts.transfer(path, wait_ms, keys=names, agent=agent, blocks=list(blocks), kv_group=kv_group)
 
 
@@ -93,7 +93,7 @@ def store(
     `wait_ms` for the end. In a cache with KV groups, `kv_group` names that of the blocks; the agent has its
     shape. With `shard` and `shards` the agent's blocks are that part of the cache's."""
     path = target("v1", "caches", cache, "store", query={"shard": shard, "shards": shards})
-    names = [key_hex(key) for key in keys]
+    names = keys_hex(keys)
     before = None if parents is None else [None if one is None else key_hex(one) for one in parents]
     return parts.transfer(
         path,

@@ -22,6 +22,7 @@ from cairn.model import (
     Tier,
     TierMemory,
     key_hex,
+    keys_hex,
 )
 
 
@@ -81,7 +82,7 @@ def evict(
 ) -> Call[Evicted]:
     """Drops keys from one tier, or from all tiers. In a cache with KV groups, drops them from one group, or from
     all groups that have them."""
-    body = parts.fields(keys=[key_hex(key) for key in keys], tier=tier, kv_group=kv_group)
+    body = parts.fields(keys=keys_hex(keys), tier=tier, kv_group=kv_group)
     return parts.post(target("v1", "caches", cache, "evict"), body, parts.into(Evicted))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import struct
@@ -12,7 +11,20 @@ from typing import Any
 
 from cairn.calls import _parts as parts
 from cairn.http import Buffer, Call, Request, Response, flat, target
-from cairn.model import MAX_KEYS, BlocksRead, CacheControl, Commit, IfExists, Key, Put, Reuse, Tier, key_hex
+from cairn.model import (
+    MAX_KEYS,
+    BlocksRead,
+    CacheControl,
+    Commit,
+    IfExists,
+    Key,
+    Put,
+    Reuse,
+    Tier,
+    key_hex,
+    key_list,
+    keys_hex,
+)
 
 
 def put(
@@ -109,7 +121,7 @@ def read(
         return BlocksRead(parts.number_in(response, "cairn-matched"), memoryview(response.body))
 
     path = target("v1", "caches", cache, "read", query={"shard": shard, "shards": shards})
-    names = [key_hex(key) for key in itertools.islice(keys, MAX_KEYS)]
+    names = keys_hex(key_list(keys, MAX_KEYS))
     call = parts.post(path, parts.fields(keys=names, kv_group=kv_group), blocks, idempotent=True)
     return replace(call, limit_s=limit_s)
 
@@ -138,7 +150,7 @@ def write(
     one prefix after `parent`: each is the parent of the next. In `parents`, None means no parent. All other
     options apply to every block, as for `put`."""
     header = parts.fields(
-        keys=[key_hex(key) for key in keys],
+        keys=keys_hex(keys),
         parent=None if parent is None else key_hex(parent),
         parents=None if parents is None else [None if one is None else key_hex(one) for one in parents],
         tier=tier,

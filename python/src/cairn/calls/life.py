@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,8 @@ from cairn.model import (
     Reuse,
     Tier,
     key_hex,
+    key_list,
+    keys_hex,
 )
 
 # The shortest timeout of a renewal, however short the lease is.
@@ -66,7 +67,7 @@ def match(
     kv_group: finds the keys in this KV group alone, each as one block of it.
     """
     path = ("v1", "caches", cache, "match")
-    keys = list(itertools.islice(keys, MAX_KEYS))  # the answer's blocks take their keys from this list
+    keys = key_list(keys, MAX_KEYS)  # the answer's blocks take their keys from this list
     together = packed.packed_keys(keys) if onboard is None and not wait_ms else None
 
     def read(response: Response) -> Match | Call[Match]:
@@ -77,7 +78,7 @@ def match(
         return replace(decode(Match, parts.document(response)), memory_id=response.memory_id)
 
     def in_json() -> Call[Match]:
-        names = [key_hex(key) for key in keys]
+        names = keys_hex(keys)
         body = parts.fields(
             keys=names,
             lease_ms=lease_ms,
@@ -261,9 +262,7 @@ def hint(
 ) -> Call[Hinted]:
     """Says when blocks that nobody uses now will be used next: those of `keys`, which are one prefix from its
     first key, or all of a `session`. Unknown keys and sessions are not an error."""
-    body = parts.fields(
-        keys=None if keys is None else [key_hex(key) for key in keys], session=session, reuse=reuse
-    )
+    body = parts.fields(keys=None if keys is None else keys_hex(keys), session=session, reuse=reuse)
     return parts.post(target("v1", "caches", cache, "hints"), body, parts.into(Hinted), idempotent=True)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from cairn.calls import _parts as parts
 from cairn.http import Call, target
-from cairn.model import Group, Key, Snapshot, Tier, Transfer, TransferPage, key_hex
+from cairn.model import Group, Key, Snapshot, Tier, Transfer, TransferPage, keys_hex
 
 
 def transfer(
@@ -26,7 +26,7 @@ def transfer(
 ) -> Call[Transfer]:
     """Copies or moves blocks to the tier `to`, from this cache or from `from_cache`. In a cache with KV groups,
     they are the blocks of one group, or of all groups that have the keys."""
-    path, names = target("v1", "caches", cache, "transfers"), [key_hex(key) for key in keys]
+    path, names = target("v1", "caches", cache, "transfers"), keys_hex(keys)
     return parts.transfer(
         path,
         wait_ms,
@@ -176,5 +176,5 @@ def all_reduce(
 def _share(
     group: str, verb: str, cache: str, keys: Sequence[Key], wait_ms: int | None, **more: object
 ) -> Call[Transfer]:
-    path, names = target("v1", "groups", group, verb), [key_hex(key) for key in keys]
+    path, names = target("v1", "groups", group, verb), keys_hex(keys)
     return parts.transfer(path, wait_ms, cache=cache, keys=names, **more)
