@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/nearest.hpp"
 #include "server/http/message.hpp"
 
 namespace cairn::hot_json {
@@ -195,9 +196,10 @@ Result<od::object> Body::object(od::value value, const Where& where) {
   return object;
 }
 
-Error Body::unknown_field(std::string_view name, Where where) {
-  where.name = name.substr(0, kMaxQuoted);
-  return {ErrorCode::unknown_field, where.text() + " is no field of this object"};
+Error Body::unknown_field(const Unknown& unknown, Where where) {
+  where.name = unknown.name.substr(0, kMaxQuoted);
+  return {ErrorCode::unknown_field,
+          where.text() + " is no field of this object" + did_you_mean(unknown.name, unknown.names)};
 }
 
 Error Body::repeated_field(const Where& where) {

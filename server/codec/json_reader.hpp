@@ -69,7 +69,7 @@ class Body {
         if (auto error = field.unescaped_key().get(name)) return broken(error);
         index =
             static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-        if (index == N) return unknown_field(name, where);
+        if (index == N) return unknown_field({.name = name, .names = names}, where);
       }
       where.name = names[index];
       if ((seen >> index) & 1U) return repeated_field(where);
@@ -80,7 +80,11 @@ class Body {
   }
 
  private:
-  Error unknown_field(std::string_view name, Where where);
+  struct Unknown {
+    std::string_view name;
+    std::span<const std::string_view> names;
+  };
+  Error unknown_field(const Unknown& unknown, Where where);
   Error repeated_field(const Where& where);
 
   std::string_view text_;

@@ -378,7 +378,8 @@ TEST_P(HotRequests, WrongAllocationsNameTheirField) {
       {R"({"count": 4294967296})", ErrorCode::out_of_range, "count"},
       {R"({"count": 1, "priority": 101})", ErrorCode::out_of_range, "priority is 101"},
       {R"({"count": 1, "tier": 3})", ErrorCode::wrong_type, "tier"},
-      {R"({"count": 1, "teir": "device"})", ErrorCode::unknown_field, "teir"},
+      {R"({"count": 1, "teir": "device"})", ErrorCode::unknown_field,
+       "teir is no field of this object; did you mean 'tier'?"},
       {R"({"count": [1]})", ErrorCode::wrong_type, "count"},
   };
   expect_refused(kTable, [this](const char* body) { return allocate(body); });
