@@ -333,6 +333,7 @@ struct PrefetchRequest {
   std::uint64_t max_blocks = UINT64_MAX;  // copies
   std::shared_ptr<BlockQuota> quota = {};
   LeaseHolder holder = {};  // whose share it takes; null: only the share of all applies
+  bool makes_room = true;   // for those that are missing; false: they only are listed
 };
 // Room for blocks that a prefetch fetches from elsewhere, in its share of a tier. The destructor
 // gives it back. REQUIRES then: the caller does not hold the cache's lock.
@@ -340,6 +341,7 @@ class PrefetchRoom;
 struct PrefetchStart {
   std::optional<TransferId> transfer = {};  // nullopt: nothing has to be copied
   std::uint64_t blocks = 0;                 // in the tier or above, or on their way
+  std::uint64_t copies = 0;                 // of these, those that `transfer` brings
   std::uint64_t beyond = 0;                 // without room, or beyond max_blocks
   std::vector<BlockKey> missing = {};       // not in the cache
   std::size_t may_come = 0;                 // of the missing, from the first on: they have room

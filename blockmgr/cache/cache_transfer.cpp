@@ -371,7 +371,7 @@ Result<PrefetchStart> Cache::prefetch(const PrefetchRequest& request) {
     // What another server or a store may bring has its room from now on.
     std::shared_ptr<PrefetchRoom> for_missing;
     for (const BlockKey& key : result.missing) {
-      if (start.total() + result.may_come >= request.max_blocks) break;
+      if (!request.makes_room || start.total() + result.may_come >= request.max_blocks) break;
       const std::uint32_t units = locked->store.pool(request.to).units_of(key.kv_group());
       if (prefetch_room(locked, request.to, request.holder) < units) break;
       if (!for_missing) {
@@ -386,7 +386,8 @@ Result<PrefetchStart> Cache::prefetch(const PrefetchRequest& request) {
     return {};
   };
   CAIRN_TRY(take_on());
-  if (start.total() == 0) return result;
+  result.copies = start.total();
+  if (result.copies == 0) return result;
   auto id = start.begin(/*all_or_nothing=*/false);
   if (!id) return std::move(id).error();
   result.transfer = *id;

@@ -64,7 +64,6 @@ struct RemoteContext {
   // By KV group.
   const std::vector<std::uint64_t> fingerprints;
   const std::vector<std::string> name_prefixes;
-  const std::uint64_t ttl_ms;  // 0: none
   // Blocks stored at the same time. They are pinned.
   const std::uint32_t max_storing;
   // Blocks that a fetch allocates, fills and commits together.

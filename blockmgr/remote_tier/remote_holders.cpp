@@ -38,7 +38,8 @@ RemoteHolders::RemoteHolders(std::shared_ptr<RemoteContext> context, const Clock
     : context_(std::move(context)),
       clock_(clock),
       own_(own_text(*context_)),
-      lifetime_(context_->ttl_ms == 0 ? kLifetime : std::chrono::milliseconds(context_->ttl_ms)),
+      lifetime_(context_->config.ttl_ms == 0 ? kLifetime
+                                             : std::chrono::milliseconds(context_->config.ttl_ms)),
       only_used_again_(context_->config.write == RemoteTierConfig::Write::second_use),
       random_(std::random_device{}()),
       walk_began_(clock.now()),

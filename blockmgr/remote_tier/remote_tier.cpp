@@ -40,7 +40,6 @@ constexpr std::size_t kMaxTouches = 512;
 RemoteTier::RemoteTier(const std::shared_ptr<Cache>& cache, const Services& services)
     : context_(std::make_shared<RemoteContext>(cache, services.beyond,
                                                events_of(*cache, services.tells_events))),
-      config_(services.beyond.config),
       far_(services.far),
       clock_(services.clock),
       options_(services.options) {}
@@ -53,10 +52,10 @@ RemoteEvents RemoteTier::events_of(const Cache& cache, bool tells_events) {
 
 void RemoteTier::begin() {
   if (far_) far_->begin();
-  if (config_.placement == RemoteTierConfig::Placement::holders) {
+  if (context_->config.placement == RemoteTierConfig::Placement::holders) {
     holders_ = std::make_shared<RemoteHolders>(context_, clock_);
   }
-  if (config_.write != RemoteTierConfig::Write::on_evict) return;
+  if (context_->config.write != RemoteTierConfig::Write::on_evict) return;
   const std::weak_ptr<RemoteTier> weak = weak_from_this();
   evictions_ = std::make_shared<EvictionUploads>(
       context_,
@@ -214,13 +213,44 @@ void RemoteTier::looked(Found found, const Look& look, UniqueFunction<void(Beyon
   done(std::move(beyond));
 }
 
+// What the cache and the store can serve together.
+struct RemoteTier::GroupsFound {
+  std::uint32_t matched = 0;  // keys
+  Found in_store = {};        // the blocks that these keys need from the store
+};
+
 // A look-up for several KV groups, from its question to its answer.
 struct RemoteTier::GroupProbe {
+  using Place = std::pair<KvGroupNumber, std::uint32_t>;  // group and key
+
+  // The longest prefix of the first `num_keys` keys.
+  GroupsFound search(const CacheConfig& config, std::size_t num_keys) const {
+    GroupSearch search({.config = config, .num_keys = num_keys, .have = look.have});
+    const auto searched = search.run([&](GroupSearch::Block block) -> Result<bool> {
+      const Place at(block.kv_group, block.key);
+      // The match has found the full groups' blocks before `matched`.
+      const bool was_found =
+          block.key < look.matched && config.kind_of(block.kv_group) == KvGroupKind::full;
+      return was_found || here.contains(at) || in_store.contains(at);
+    });
+    CAIRN_ASSERT(searched.has_value(), "a search in memory fails");
+    GroupsFound found{.matched = search.matched()};
+    if (found.matched <= look.matched) return found;
+    for (const GroupSearch::Block& block : search.needed()) {
+      const auto at = in_store.find({block.kv_group, block.key});
+      if (at == in_store.end()) continue;
+      found.in_store.keys.emplace_back(keys[block.key].view().in(block.kv_group));
+      found.in_store.there.push_back(at->second);
+    }
+    return found;
+  }
+
   std::vector<BlockKey> keys;
-  GroupLook look;                                          // without its keys
-  std::vector<BlockKey> asked;                             // those that are not here
-  std::set<std::pair<KvGroupNumber, std::uint32_t>> here;  // by group and key
-  std::vector<GroupSearch::Block> blocks;                  // of `asked`
+  GroupLook look;               // without its keys
+  std::vector<BlockKey> asked;  // those that are not here
+  std::set<Place> here;
+  std::vector<GroupSearch::Block> blocks;  // of `asked`
+  std::map<Place, RemoteStore::Presence> in_store = {};
 };
 
 void RemoteTier::probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)> done) {
@@ -267,55 +297,47 @@ void RemoteTier::probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)
                         });
 }
 
-RemoteTier::Beyond RemoteTier::groups_looked(const GroupProbe& probe,
+RemoteTier::Beyond RemoteTier::groups_looked(GroupProbe& probe,
                                              std::span<const RemoteStore::Presence> there) {
   using Presence = RemoteStore::Presence;
   const CacheConfig& config = context_->cache->config();
-  std::map<std::pair<KvGroupNumber, std::uint32_t>, Presence> in_store;
   bool any_late = false;
   for (std::size_t i = 0; i < there.size(); ++i) {
     any_late |= there[i] == Presence::unknown;
     if (is_there(there[i])) {
-      in_store.emplace(std::pair(probe.blocks[i].kv_group, probe.blocks[i].key), there[i]);
+      probe.in_store.emplace(std::pair(probe.blocks[i].kv_group, probe.blocks[i].key), there[i]);
     }
   }
   if (any_late) ++context_->counters.probes_late;
-  GroupSearch search({.config = config, .num_keys = probe.keys.size(), .have = probe.look.have});
-  const auto searched = search.run([&](GroupSearch::Block block) -> Result<bool> {
-    const std::pair at(block.kv_group, block.key);
-    // The match has found the full groups' blocks before `matched`.
-    const bool was_found =
-        block.key < probe.look.matched && config.kind_of(block.kv_group) == KvGroupKind::full;
-    return was_found || probe.here.contains(at) || in_store.contains(at);
-  });
-  CAIRN_ASSERT(searched.has_value(), "a search in memory fails");
+  GroupsFound found = probe.search(config, probe.keys.size());
   {
     MutexLock lock(mutex_);
     for (std::size_t i = 0; i < there.size(); ++i) {
       if (there[i] != Presence::absent || !forget(plain_hash(probe.asked[i]))) continue;
       context_->events.removed(probe.asked[i]);
     }
-    if (search.matched() <= probe.look.matched) {
+    if (found.matched <= probe.look.matched) {
       spare(plain_hash(probe.keys[probe.look.matched]), any_late ? kSparedFor : kAbsentFor);
       return {};
     }
   }
-  Found found;
-  for (const GroupSearch::Block& block : search.needed()) {
-    const auto at = in_store.find({block.kv_group, block.key});
-    if (at == in_store.end()) continue;
-    found.keys.emplace_back(probe.keys[block.key].view().in(block.kv_group));
-    found.there.push_back(at->second);
-  }
-  Beyond beyond{.blocks = search.matched() - probe.look.matched};
-  if (found.keys.empty()) {
+  Beyond beyond{.blocks = found.matched - probe.look.matched};
+  if (found.in_store.keys.empty()) {
     beyond.here = beyond.blocks;
     return beyond;
   }
-  const std::vector<bool> here = are_here(found.keys);
+  while (probe.look.make_room && !found.in_store.keys.empty()) {
+    const std::size_t wanted = found.in_store.keys.size();
+    const std::size_t room = probe.look.make_room(found.in_store.keys);
+    if (room >= wanted) break;
+    const std::uint64_t length = found.matched - probe.look.matched;
+    found = probe.search(config, probe.look.matched + std::min(length - 1, length * room / wanted));
+  }
+  if (found.in_store.keys.empty()) return beyond;
+  const std::vector<bool> here = are_here(found.in_store.keys);
   const bool fetches = probe.look.fetches;
   const Look look{.keys = {}, .to = probe.look.to, .quota = probe.look.quota, .fetches = fetches};
-  if (fetches) beyond.transfers = fetch(std::move(found), here, look);
+  if (fetches) beyond.transfers = fetch(std::move(found.in_store), here, look);
   if (fetches && beyond.transfers.empty()) beyond.here = beyond.blocks;
   return beyond;
 }
@@ -399,7 +421,7 @@ void RemoteTier::note_there(const BlockKey& key) {
 
 void RemoteTier::matched(std::span<const KeyView> keys) {
   if (far_) far_->matched(keys);
-  const bool stores = config_.write == RemoteTierConfig::Write::second_use;
+  const bool stores = context_->config.write == RemoteTierConfig::Write::second_use;
   if (holders_) {
     if (!stores) return;
     for (const KeyView& key : keys) holders_->changed(BlockKey(key));
@@ -412,8 +434,8 @@ void RemoteTier::matched(std::span<const KeyView> keys) {
     if (ended_) return;
     const TimePoint now = clock_.now();
     auto interval = options_.touch_interval;
-    if (config_.ttl_ms > 0) {
-      interval = std::min(interval, std::chrono::milliseconds(config_.ttl_ms / 4));
+    if (context_->config.ttl_ms > 0) {
+      interval = std::min(interval, std::chrono::milliseconds(context_->config.ttl_ms / 4));
     }
     for (const KeyView& key : keys) {
       Known* const at = known(plain_hash(key));
@@ -430,7 +452,7 @@ void RemoteTier::matched(std::span<const KeyView> keys) {
 }
 
 void RemoteTier::touch(const BlockKey& key) {
-  context_->store.touch({.name = context_->name_of(key), .ttl_ms = config_.ttl_ms},
+  context_->store.touch({.name = context_->name_of(key), .ttl_ms = context_->config.ttl_ms},
                         [self = shared_from_this(), key](const Result<bool>& there) {
                           if (there && !*there) self->store_again(key);
                           self->context_->under_way.leave();
@@ -442,7 +464,7 @@ void RemoteTier::store_again(const BlockKey& key) {
     MutexLock lock(mutex_);
     if (forget(plain_hash(key))) context_->events.removed(key);
   }
-  if (config_.write != RemoteTierConfig::Write::on_evict) offer(key, std::nullopt);
+  if (context_->config.write != RemoteTierConfig::Write::on_evict) offer(key, std::nullopt);
 }
 
 std::uint64_t RemoteTier::share(std::span<const BlockKey> keys) {
@@ -461,7 +483,7 @@ std::uint64_t RemoteTier::share(std::span<const BlockKey> keys) {
 void RemoteTier::stored(const BlockKey& key, const std::optional<BlockKey>& parent) {
   if (far_) far_->stored(key, parent);
   if (holders_) return holders_->changed(key);
-  if (config_.write == RemoteTierConfig::Write::on_commit) offer(key, parent);
+  if (context_->config.write == RemoteTierConfig::Write::on_commit) offer(key, parent);
 }
 
 void RemoteTier::removed(const BlockKey& key) {

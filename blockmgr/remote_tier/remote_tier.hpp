@@ -3,6 +3,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -93,6 +94,9 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     Tier to = Tier::pinned;
     std::shared_ptr<BlockQuota> quota = {};
     bool fetches = true;
+    // Makes room for blocks before they are fetched, and returns how many of the first have it. If
+    // others remain, the blocks of a shorter prefix are tried. Empty: any number has room.
+    std::function<std::size_t(std::span<const BlockKey>)> make_room = {};
   };
   void probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)> done);
   // Which of the keys the store has. Fetches nothing, and is no use of a block. Asks in parts, one
@@ -143,7 +147,8 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   void ask_next(const std::shared_ptr<Question>& question);
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
   struct GroupProbe;
-  Beyond groups_looked(const GroupProbe& probe, std::span<const RemoteStore::Presence> there);
+  struct GroupsFound;
+  Beyond groups_looked(GroupProbe& probe, std::span<const RemoteStore::Presence> there);
   // Returns false if the key was absent a moment ago, or nothing starts any more. Otherwise the
   // caller leaves context_->under_way when it has the answer.
   bool begin_probe(KeyView first);
@@ -167,7 +172,6 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   void note_there(const BlockKey& key);
 
   const std::shared_ptr<RemoteContext> context_;
-  const RemoteTierConfig config_;
   const std::shared_ptr<RemoteTier> far_;  // null: one store
   const Clock& clock_;
   const RemoteTierOptions options_;

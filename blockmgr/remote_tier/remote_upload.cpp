@@ -22,7 +22,7 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
     if (!upload_.may_be_there) {
       return context().executor.post([self = shared_from_this()] { self->read(); });
     }
-    context().store.touch({.name = name(), .ttl_ms = context().ttl_ms},
+    context().store.touch({.name = name(), .ttl_ms = context().config.ttl_ms},
                           [self = shared_from_this()](const Result<bool>& there) {
                             if (!there) return self->end(there.error());
                             if (!*there) return self->read();
@@ -64,7 +64,7 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
       from.insert(from.end(), bytes.begin(), bytes.end());
     }
     context().store.write(
-        {.name = name(), .from = std::move(from), .ttl_ms = context().ttl_ms},
+        {.name = name(), .from = std::move(from), .ttl_ms = context().config.ttl_ms},
         [self = shared_from_this()](const Result<bool>& stored) { self->written(stored); });
   }
 
@@ -83,8 +83,8 @@ class Uploading : public std::enable_shared_from_this<Uploading> {
       context().events.stored(upload_.key, upload_.parent);
       return end({});
     }
-    if (context().ttl_ms == 0) return is_there();
-    context().store.touch({.name = name(), .ttl_ms = context().ttl_ms},
+    if (context().config.ttl_ms == 0) return is_there();
+    context().store.touch({.name = name(), .ttl_ms = context().config.ttl_ms},
                           [self = shared_from_this()](const Result<bool>&) { self->is_there(); });
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "blockmgr/index/group_search.hpp"
 #include "server/codec/action_body.hpp"
 #include "server/codec/ids.hpp"
 #include "server/codec/requests.hpp"
@@ -223,14 +224,18 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
       result.outcome = ActionOutcome::deferred;
     }
     if (!action.peer || result.blocks == 0) return add(std::move(result));
-    tell_peer(action, std::move(shared), std::move(result));
+    tell_peer(action, shared, std::move(result));
     return false;
   }
 
   // The other server resolves a key to the blocks of all KV groups.
-  void tell_peer(const Action& action, std::vector<BlockKey> shared, ActionResult result) {
-    std::erase_if(shared, [](const BlockKey& key) { return key.kv_group() != 0; });
-    const std::uint64_t count = shared.size();
+  void tell_peer(const Action& action, const std::vector<BlockKey>& shared, ActionResult result) {
+    std::vector<BlockKey> keys;
+    for (const BlockKey& key : shared) {
+      BlockKey named(key.view().in(0));
+      if (keys.empty() || keys.back() != named) keys.push_back(std::move(named));
+    }
+    const std::uint64_t count = keys.size();
     auto told = [self = shared_from_this(), result = std::move(result),
                  count](const Result<std::uint64_t>& there) mutable {
       if (!there) {
@@ -251,85 +256,148 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     share_with_peer(service_,
                     {.server = *action.peer,
                      .cache = cache_->config().name,
-                     .keys = std::move(shared),
+                     .keys = std::move(keys),
                      .within_ms = std::max(action.wait_ms, kPeerWaitMs)},
                     std::move(told));
   }
 
   // A prefetch, from what the cache has to what the shared tier has.
   struct Prefetch {
+    PrefetchRequest terms;  // without keys
+    std::uint32_t wait_ms = 0;
+    std::optional<std::uint32_t> deadline_ms = {};
     ActionResult result = {};
     std::vector<BlockKey> missing = {};
     std::uint64_t beyond = 0;
-    std::size_t may_come = 0;  // of the missing, from the first on
-    std::shared_ptr<const PrefetchRoom> room = {};
-    std::uint32_t wait_ms = 0;
-    std::optional<std::uint32_t> deadline_ms = {};
+    std::vector<BlockKey> coming = {};              // from the shared tier
+    std::shared_ptr<const PrefetchRoom> room = {};  // theirs
+    // In a cache of several KV groups:
+    std::vector<BlockKey> prompt = {};  // the keys of the target
+    std::size_t needed = 0;             // blocks that may come, if there is room for all
   };
 
   // Returns false if its result is added later, and next() is called then.
   bool prefetch(Action& action) {
     const Tier to = action.to.value_or(
         cache_->layout(Tier::pinned) != nullptr ? Tier::pinned : cache_->highest_tier());
+    auto prefetch =
+        std::make_shared<Prefetch>(Prefetch{.terms = {.to = to,
+                                                      .priority = action.priority.value_or(0),
+                                                      .max_blocks = action.max_blocks,
+                                                      .quota = caller_.quota,
+                                                      .holder = caller_.holder},
+                                            .wait_ms = action.wait_ms,
+                                            .deadline_ms = action.deadline_ms});
+    // Blocks of several KV groups are of use together: which of them are needed depends on how far
+    // the shared tier can continue the prefix of all.
+    const bool by_groups = !action.session && cache_->config().kv_group_count() > 1;
+    if (by_groups) prefetch->prompt = action.keys;
     const std::vector<BlockKey> keys = blocks_of(action);
-    auto start = cache_->prefetch({.keys = keys,
-                                   .to = to,
-                                   .priority = action.priority.value_or(0),
-                                   .max_blocks = action.max_blocks,
-                                   .quota = caller_.quota,
-                                   .holder = caller_.holder});
-    if (!start) {
-      add(refused(start.error()));
-      return true;
-    }
-    auto prefetch = std::make_shared<Prefetch>(
-        Prefetch{.result = {.blocks = start->blocks, .transfer = start->transfer},
-                 .missing = std::move(start->missing),
-                 .beyond = start->beyond,
-                 .may_come = start->may_come,
-                 .room = std::move(start->room),
-                 .wait_ms = action.wait_ms,
-                 .deadline_ms = action.deadline_ms});
+    PrefetchRequest request = prefetch->terms;
+    request.keys = keys;
+    request.makes_room = !by_groups;
+    auto start = cache_->prefetch(request);
+    if (!start) return add(refused(start.error()));
+    prefetch->result = {.blocks = start->blocks, .transfer = start->transfer};
+    prefetch->missing = std::move(start->missing);
+    prefetch->beyond = start->beyond;
+    prefetch->room = std::move(start->room);
+    prefetch->terms.max_blocks -= start->copies;
     if (start->transfer) follow(*prefetch, *start->transfer);
-    const auto tier = prefetch->missing.empty() ? nullptr : remote_tier();
+    const auto tier = by_groups || !prefetch->missing.empty() ? remote_tier() : nullptr;
     if (tier == nullptr) {
       end(*prefetch);
       return true;
     }
-    const std::vector<KeyView> views(prefetch->missing.begin(), prefetch->missing.end());
-    auto looked = [self = shared_from_this(), prefetch](const RemoteTier::Beyond& beyond) {
-      self->on_readers([self, prefetch, beyond] {
-        self->fetched(*prefetch, beyond);
-        self->end(*prefetch);
-        self->next();
-      });
-    };
-    // Without a match, what the shared tier has of several KV groups cannot be put together here.
-    tier->probe_remote(
-        {.keys = views, .to = to, .quota = caller_.quota, .most_fetched = prefetch->may_come},
-        std::move(looked));
+    if (by_groups) {
+      look_for_groups(*tier, prefetch);
+    } else {
+      look_for_missing(*tier, start->may_come, prefetch);
+    }
     return false;
   }
 
-  void fetched(Prefetch& prefetch, const RemoteTier::Beyond& beyond) {
-    const auto there = std::min<std::size_t>(beyond.blocks, prefetch.missing.size());
-    const auto count = std::min(there, prefetch.may_come);
-    const auto first = prefetch.missing.begin();
-    std::vector<BlockKey> coming(first, first + static_cast<std::ptrdiff_t>(count));
-    prefetch.missing.erase(first, first + static_cast<std::ptrdiff_t>(there));
-    prefetch.result.blocks += count;
-    prefetch.beyond += there - count;
-    for (const TransferId id : beyond.transfers) {
+  void look_for_missing(RemoteTier& tier, std::size_t may_come,
+                        const std::shared_ptr<Prefetch>& prefetch) {
+    const std::vector<KeyView> views(prefetch->missing.begin(), prefetch->missing.end());
+    auto looked = [self = shared_from_this(), prefetch,
+                   may_come](const RemoteTier::Beyond& beyond) {
+      self->on_readers([self, prefetch, may_come, beyond] {
+        const auto there = std::min<std::size_t>(beyond.blocks, prefetch->missing.size());
+        const auto count = std::min(there, may_come);
+        const auto first = prefetch->missing.begin();
+        prefetch->coming = {first, first + static_cast<std::ptrdiff_t>(count)};
+        prefetch->missing.erase(first, first + static_cast<std::ptrdiff_t>(there));
+        prefetch->beyond += there - count;
+        prefetch->result.blocks += count;
+        self->fetched(*prefetch, beyond.transfers);
+      });
+    };
+    tier.probe_remote(
+        {.keys = views, .to = prefetch->terms.to, .quota = caller_.quota, .most_fetched = may_come},
+        std::move(looked));
+  }
+
+  void look_for_groups(RemoteTier& tier, const std::shared_ptr<Prefetch>& prefetch) {
+    const std::vector<BlockKey>& prompt = prefetch->prompt;
+    const std::size_t groups = cache_->config().kv_group_count();
+    const std::vector<bool> present = present_by_group(*cache_, prompt);
+    GroupSearch here({.config = cache_->config(), .num_keys = prompt.size()});
+    const auto searched = here.run([&](GroupSearch::Block block) -> Result<bool> {
+      return present[block.key * groups + block.kv_group];
+    });
+    CAIRN_ASSERT(searched.has_value(), "a search in memory fails");
+    const std::vector<KeyView> views(prompt.begin(), prompt.end());
+    const std::uint32_t matched = here.matched();
+    auto make_room = [self = shared_from_this(),
+                      prefetch](std::span<const BlockKey> blocks) -> std::size_t {
+      prefetch->needed = std::max(prefetch->needed, blocks.size());
+      PrefetchRequest request = prefetch->terms;
+      request.keys = blocks;
+      auto start = self->cache_->prefetch(request);
+      if (!start) return 0;
+      if (start->may_come == start->missing.size()) {
+        prefetch->coming = {blocks.begin(), blocks.end()};
+        prefetch->room = std::move(start->room);
+      }
+      return blocks.size() - (start->missing.size() - start->may_come);
+    };
+    auto looked = [self = shared_from_this(), prefetch, matched](const RemoteTier::Beyond& beyond) {
+      self->on_readers([self, prefetch, matched, beyond] {
+        // The missing keys are in the order of the prompt.
+        auto missing = prefetch->missing.begin();
+        for (const BlockKey& key : std::span(prefetch->prompt).first(matched + beyond.blocks)) {
+          if (missing != prefetch->missing.end() && *missing == key) ++missing;
+        }
+        prefetch->missing.erase(prefetch->missing.begin(), missing);
+        prefetch->beyond += prefetch->needed - prefetch->coming.size();
+        prefetch->result.blocks += prefetch->coming.size();
+        self->fetched(*prefetch, beyond.transfers);
+      });
+    };
+    tier.probe_groups({.keys = views,
+                       .matched = matched,
+                       .to = prefetch->terms.to,
+                       .quota = caller_.quota,
+                       .make_room = std::move(make_room)},
+                      std::move(looked));
+  }
+
+  // The transfers bring what is coming.
+  void fetched(Prefetch& prefetch, std::span<const TransferId> transfers) {
+    for (const TransferId id : transfers) {
       follow(prefetch, id);
       if (!prefetch.result.transfer) prefetch.result.transfer = id;
       static_cast<void>(service_.manager.watch_transfer(
-          id, [cache = cache_, holder = caller_.holder, coming,
+          id, [cache = cache_, holder = caller_.holder, coming = prefetch.coming,
                room = prefetch.room](const TransferStatus&) mutable {
             cache->note_prefetched(coming, holder);
             room.reset();
           }));
     }
     prefetch.room.reset();
+    end(prefetch);
+    next();
   }
 
   // Waits for the transfer as long as the action wants, and cancels it at the deadline.

@@ -26,10 +26,8 @@ Result<BlockKey> block_key_of(const Call& call, const Cache& cache) {
   return in_group(*key, group);
 }
 
-std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,
-                                     std::optional<KvGroupNumber> group) {
+std::vector<bool> present_by_group(const Cache& cache, std::span<const BlockKey> keys) {
   const std::size_t groups = cache.config().kv_group_count();
-  if (group || groups == 1) return in_group(std::move(keys), group.value_or(0));
   std::vector<KeyView> all;
   all.reserve(keys.size() * groups);
   for (const BlockKey& key : keys) {
@@ -37,14 +35,22 @@ std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> k
       all.push_back(key.view().in(static_cast<KvGroupNumber>(i)));
     }
   }
-  const std::vector<bool> present = cache.contains(all);
+  return cache.contains(all);
+}
+
+std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,
+                                     std::optional<KvGroupNumber> group) {
+  const std::size_t groups = cache.config().kv_group_count();
+  if (group || groups == 1) return in_group(std::move(keys), group.value_or(0));
+  const std::vector<bool> present = present_by_group(cache, keys);
   std::vector<BlockKey> blocks;
-  for (std::size_t first = 0; first < all.size(); first += groups) {
+  auto is_present = present.begin();
+  for (const BlockKey& key : keys) {
     const std::size_t before = blocks.size();
-    for (std::size_t i = first; i < first + groups; ++i) {
-      if (present[i]) blocks.emplace_back(all[i]);
+    for (std::size_t i = 0; i < groups; ++i) {
+      if (*is_present++) blocks.emplace_back(key.view().in(static_cast<KvGroupNumber>(i)));
     }
-    if (blocks.size() == before) blocks.emplace_back(all[first]);
+    if (blocks.size() == before) blocks.emplace_back(key.view().in(0));
   }
   return blocks;
 }

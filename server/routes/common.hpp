@@ -25,6 +25,8 @@ Result<BlockKey> key_of(const Call& call);
 // The block that the path names, of the group that the parameter `kv_group` names. Error:
 // unknown_kv_group.
 Result<BlockKey> block_key_of(const Call& call, const Cache& cache);
+// Whether each key's block of each group is in the cache: one key's groups follow each other.
+std::vector<bool> present_by_group(const Cache& cache, std::span<const BlockKey> keys);
 // The blocks of these keys, of that group. Without a group: of all groups that have a block of the
 // key; of the first group for a key that no group has.
 std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,

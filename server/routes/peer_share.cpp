@@ -64,7 +64,7 @@ class PeerSharing : public std::enable_shared_from_this<PeerSharing> {
       return done_(
           Error{ErrorCode::unknown_cache, share_.server + " has no cache " + share_.cache});
     }
-    const auto count = blocks_in({answer_.data(), *bytes});
+    const auto count = keys_in({answer_.data(), *bytes});
     if (!count) return done_(count.error());
     const bool is_more = *count > there_;
     there_ = *count;
@@ -75,8 +75,8 @@ class PeerSharing : public std::enable_shared_from_this<PeerSharing> {
     ask_after(static_cast<std::uint32_t>(delay.count()));
   }
 
-  // The other server may be of any version, or none at all.
-  Result<std::uint64_t> blocks_in(std::string_view text) const {
+  // How many keys it has. The other server may be of any version, or none at all.
+  Result<std::uint64_t> keys_in(std::string_view text) const {
     const auto document = parse_document(text);
     const Error wrong{ErrorCode::malformed, share_.server + " sent no results of actions"};
     if (!document || !document->is_object()) return wrong;
@@ -85,9 +85,13 @@ class PeerSharing : public std::enable_shared_from_this<PeerSharing> {
     if (result.value("reason", json()) == json(to_string(ErrorCode::forbidden))) {
       return Error{ErrorCode::forbidden, share_.server + " refuses the prefetch"};
     }
-    const json count = result.value("blocks", json());
-    if (!count.is_number_unsigned()) return wrong;
-    return std::min<std::uint64_t>(count.get<std::uint64_t>(), share_.keys.size());
+    const json blocks = result.value("blocks", json());
+    const json missing = result.value("missing", json());
+    if (!blocks.is_number_unsigned() || !missing.is_number_unsigned()) return wrong;
+    // A key may have blocks of several KV groups.
+    const std::uint64_t asked = share_.keys.size();
+    return std::min(blocks.get<std::uint64_t>(),
+                    asked - std::min(missing.get<std::uint64_t>(), asked));
   }
 
   Service& service_;

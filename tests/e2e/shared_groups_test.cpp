@@ -143,6 +143,107 @@ TEST(SharedGroups, WithoutItsStateAPrefixIsNotFetched) {
   EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 0);
 }
 
+json prefetch(Hosts& hosts, json action = json::object()) {
+  action.update({{"type", "prefetch"}, {"target", {{"keys", keys(1, 8)}}}, {"wait_ms", 30'000}});
+  const json asked = {{"actions", json::array({action})}};
+  return hosts.other.rest.post(hosts.there.path("/actions"), asked).document().at("results").at(0);
+}
+
+json match_here(Hosts& hosts) {
+  return hosts.match({{"keys", keys(1, 8)}, {"lease_ms", 0}, {"shared", false}});
+}
+
+TEST(SharedGroups, APrefetchBringsWhatEachGroupNeeds) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  put(hosts.one, hosts.here, 3, "swa");  // no prefix of 6 keys needs it
+  wait_for_values(hosts.redis, 10);
+  const json result = prefetch(hosts);
+  EXPECT_EQ(result.at("outcome"), "accepted") << result;
+  EXPECT_EQ(result.at("blocks"), 9);
+  EXPECT_EQ(result.at("missing"), 2);
+  EXPECT_EQ(match_here(hosts).at("matched"), 6);
+  EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 9);
+  EXPECT_EQ(hosts.there.metric("cairn_prefetch_blocks_total", "result=\"missing\""), 2);
+  EXPECT_EQ(hosts.match({{"keys", keys(1, 8)}, {"shared", false}}).at("matched"), 6);
+  EXPECT_EQ(hosts.there.metric("cairn_prefetch_blocks_total", "result=\"used\""), 9);
+}
+
+TEST(SharedGroups, APrefetchContinuesALocalPrefix) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  for (int n = 1; n <= 3; ++n) put(hosts.other, hosts.there, n, "full");
+  for (int n = 2; n <= 3; ++n) put(hosts.other, hosts.there, n, "swa");
+  put(hosts.other, hosts.there, 3, "state");
+  const json result = prefetch(hosts);
+  EXPECT_EQ(result.at("outcome"), "accepted") << result;
+  EXPECT_EQ(result.at("blocks"), 6 + 3 + 2 + 1);
+  EXPECT_EQ(result.at("missing"), 2);
+  EXPECT_EQ(match_here(hosts).at("matched"), 6);
+  EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 3 + 2 + 1);
+}
+
+// All full blocks are here, so no key is missing, but no state ends at one of them.
+TEST(SharedGroups, APrefetchBringsTheStateThatLacks) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  wait_for_values(hosts.redis, 9);
+  for (int n = 1; n <= 8; ++n) put(hosts.other, hosts.there, n, "full");
+  const json result = prefetch(hosts);
+  EXPECT_EQ(result.at("outcome"), "accepted") << result;
+  EXPECT_EQ(result.at("blocks"), 8 + 2 + 1);
+  EXPECT_EQ(result.at("missing"), 0);
+  EXPECT_EQ(match_here(hosts).at("matched"), 6);
+}
+
+TEST(SharedGroups, APrefetchWithoutRoomForAllBringsAShorterPrefix) {
+  Hosts hosts;
+  store_prompt(hosts.one, hosts.here);
+  for (int n = 2; n <= 3; ++n) put(hosts.one, hosts.here, n, "swa");
+  put(hosts.one, hosts.here, 3, "state");
+  wait_for_values(hosts.redis, 12);
+  const json nothing = prefetch(hosts, {{"max_blocks", 1}});
+  EXPECT_EQ(nothing.at("outcome"), "rejected") << nothing;
+  EXPECT_EQ(nothing.at("reason"), "budget");
+  EXPECT_EQ(nothing.at("blocks"), 0);
+  const json result = prefetch(hosts, {{"max_blocks", 7}});
+  EXPECT_EQ(result.at("outcome"), "clipped") << result;
+  EXPECT_EQ(result.at("reason"), "budget");
+  EXPECT_EQ(result.at("blocks"), 3 + 2 + 1);
+  EXPECT_EQ(result.at("missing"), 2);
+  EXPECT_EQ(match_here(hosts).at("matched"), 3);
+  EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 6);
+}
+
+TEST(SharedGroups, APeerFetchesWhatEachGroupNeeds) {
+  // In the second order most keys have no block of the first group.
+  for (const json& groups : {json{kFull, kWindow, kState}, json{kState, kWindow, kFull}}) {
+    json body = body_of(groups);
+    body["shared"]["write"] = "second_use";
+    const RedisProcess redis;
+    SharedHost one(redis);
+    SharedHost other(redis);
+    one.wait_until_ready();
+    other.wait_until_ready();
+    TestCache here = TestCache::made_of(one.rest, body);
+    TestCache there = TestCache::beside(here, other.rest, body);
+    store_prompt(one, here);
+    const json share = {
+        {"type", "share"}, {"target", {{"keys", keys(1, 6)}}}, {"peer", other.server.url()}};
+    const json result = one.rest.post(here.path("/actions"), {{"actions", json::array({share})}})
+                            .document()
+                            .at("results")
+                            .at(0);
+    EXPECT_EQ(result.at("outcome"), "accepted") << result;
+    EXPECT_EQ(result.at("blocks"), 9);
+    EXPECT_TRUE(eventually([&] {
+      const json asked = {{"keys", keys(1, 6)}, {"lease_ms", 0}, {"shared", false}};
+      return other.rest.post(there.path("/match"), asked).document().at("matched") == 6;
+    })) << groups;
+  }
+}
+
 TEST(SharedGroups, GroupsInAnotherOrderAreFound) {
   Hosts hosts({kState, kWindow, kFull});
   store_prompt(hosts.one, hosts.here);
