@@ -14,9 +14,12 @@
 namespace cairn {
 namespace {
 
-// Keys per look-up: one round trip of about 40 kB.
-constexpr std::size_t kMaxLookAhead = 512;
-// How long each part of a long question may take, at least. No prefill waits for it.
+// Keys of one question: one round trip of about 40 kB.
+constexpr std::size_t kAskedAtOnce = 512;
+// Keys of one look-up, if the store has them all and answers in time: a million tokens in blocks of
+// 16.
+constexpr std::size_t kMaxLookAhead = 65'536;
+// How long a question may take, at least, if no prefill waits for it.
 constexpr std::chrono::milliseconds kAskDeadline{50};
 // The same for several KV groups, which need several blocks a key: about 250 kB.
 constexpr std::size_t kMaxGroupNames = 3'072;
@@ -86,102 +89,98 @@ bool RemoteTier::begin_probe(KeyView first) {
   return true;
 }
 
-void RemoteTier::probe_remote(const Look& look, UniqueFunction<void(Beyond)> done) {
-  if (look.keys.empty() || !begin_probe(look.keys.front())) return done({});
-  const auto first = look.keys.first(std::min(look.keys.size(), kMaxLookAhead));
-  std::vector<BlockKey> keys(first.begin(), first.end());
-  auto answer = [self = shared_from_this(), to = look.to, quota = look.quota,
-                 fetches = look.fetches, most = look.most_fetched,
-                 done = std::move(done)](Found found) mutable {
-    const Look without_keys{
-        .keys = {}, .to = to, .quota = quota, .fetches = fetches, .most_fetched = most};
-    self->looked(std::move(found), without_keys, done);
-    self->context_->under_way.leave();
-  };
-  if (holders_) {
-    return holders_->find(
-        {.keys = keys, .within = options_.match_deadline},
-        [keys,
-         answer = std::move(answer)](std::vector<std::optional<BlockSources>> sources) mutable {
-          Found found{.keys = std::move(keys)};
-          for (auto& one : sources) {
-            found.there.push_back(!one           ? RemoteStore::Presence::unknown
-                                  : one->empty() ? RemoteStore::Presence::absent
-                                                 : RemoteStore::Presence::present);
-            found.sources.push_back(one ? std::move(*one) : BlockSources());
-          }
-          answer(std::move(found));
-        });
-  }
-  RemoteStore::Probe probe{.names = {}, .within = options_.match_deadline};
-  for (const BlockKey& key : keys) probe.names.push_back(context_->name_of(key));
-  context_->store.probe(std::move(probe), [keys = std::move(keys), answer = std::move(answer)](
-                                              std::vector<RemoteStore::Presence> there) mutable {
-    answer({.keys = std::move(keys), .there = std::move(there)});
-  });
-}
-
-// A long list of keys that the store is asked about, part by part.
-struct RemoteTier::Question {
+// Keys that the store is asked about, part by part. Holds context_->under_way.
+struct RemoteTier::Lookup {
   std::vector<BlockKey> keys;
-  std::vector<bool> there;  // of the keys so far
-  UniqueFunction<void(std::vector<bool>)> done;
+  TimePoint until = TimePoint::max();
+  bool ends_at_miss = true;
+  UniqueFunction<void(Found)> done;  // runs once, with what the store said
+  Found found = {};
+
+  std::size_t answered() const { return found.there.size(); }
+  // An answer of the store or the holders about the next keys.
+  bool goes_on_after(std::span<const RemoteStore::Presence> part) {
+    using Presence = RemoteStore::Presence;
+    found.there.insert(found.there.end(), part.begin(), part.end());
+    return ends_at_miss
+               ? std::ranges::all_of(part, is_there)
+               : !std::ranges::all_of(part, [](Presence p) { return p == Presence::unknown; });
+  }
 };
 
-void RemoteTier::ask(std::vector<BlockKey> keys, UniqueFunction<void(std::vector<bool>)> done) {
-  auto question = std::make_shared<Question>();
-  question->keys = std::move(keys);
-  question->done = std::move(done);
-  ask_next(question);
+std::chrono::microseconds RemoteTier::longest_question() const {
+  return std::max<std::chrono::microseconds>(kAskDeadline, options_.match_deadline);
 }
 
-void RemoteTier::ask_next(const std::shared_ptr<Question>& question) {
-  const std::size_t first = question->there.size();
-  const std::size_t count = std::min(question->keys.size() - first, kMaxLookAhead);
-  bool asks = count > 0;
+void RemoteTier::look_up(const std::shared_ptr<Lookup>& lookup) {
+  const std::size_t first = lookup->answered();
+  const std::size_t count = std::min(lookup->keys.size() - first, kAskedAtOnce);
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(lookup->until - clock_.now());
+  const auto within = std::min(left, longest_question());
+  bool asks = count > 0 && (first == 0 || within.count() > 0);
   if (asks) {
     MutexLock lock(mutex_);
     asks = !ended_;
-    if (asks) context_->under_way.enter();
   }
   if (!asks) {
-    question->there.resize(question->keys.size());
-    return question->done(std::move(question->there));
+    lookup->keys.resize(first);
+    lookup->found.keys = std::move(lookup->keys);
+    lookup->done(std::move(lookup->found));
+    return context_->under_way.leave();
   }
-  // `there`: whether the store has each key of the part; nullopt: it did not say.
-  const auto answered = [self = shared_from_this(), question,
-                         count](const std::vector<std::optional<bool>>& there) {
-    const bool none_known = std::ranges::none_of(
-        there, [](const std::optional<bool>& known) { return known.has_value(); });
-    for (const std::optional<bool>& known : there) question->there.push_back(known.value_or(false));
-    if (none_known) question->there.resize(question->keys.size());
-    self->ask_next(question);
-    self->context_->under_way.leave();
+  auto answered = [self = shared_from_this(), lookup](std::span<const RemoteStore::Presence> part) {
+    if (!lookup->goes_on_after(part)) lookup->keys.resize(lookup->answered());
+    self->look_up(lookup);
   };
-  const auto part = std::span(question->keys).subspan(first, count);
-  const auto within = std::max<std::chrono::microseconds>(kAskDeadline, options_.match_deadline);
+  const auto part = std::span(lookup->keys).subspan(first, count);
   if (holders_) {
-    return holders_->find({.keys = {part.begin(), part.end()}, .within = within},
-                          [answered](const std::vector<std::optional<BlockSources>>& sources) {
-                            std::vector<std::optional<bool>> there;
-                            for (const auto& one : sources) {
-                              there.push_back(one ? std::optional(!one->empty()) : std::nullopt);
-                            }
-                            answered(there);
-                          });
+    return holders_->find(
+        {.keys = {part.begin(), part.end()}, .within = within},
+        [lookup, answered](std::vector<std::optional<BlockSources>> sources) {
+          std::vector<RemoteStore::Presence> there;
+          for (auto& one : sources) {
+            there.push_back(!one           ? RemoteStore::Presence::unknown
+                            : one->empty() ? RemoteStore::Presence::absent
+                                           : RemoteStore::Presence::present);
+            lookup->found.sources.push_back(one ? std::move(*one) : BlockSources());
+          }
+          answered(there);
+        });
   }
   RemoteStore::Probe probe{.names = {}, .within = within};
   for (const BlockKey& key : part) probe.names.push_back(context_->name_of(key));
-  context_->store.probe(
-      std::move(probe), [answered](const std::vector<RemoteStore::Presence>& presences) {
-        using Presence = RemoteStore::Presence;
-        std::vector<std::optional<bool>> there;
-        for (const Presence presence : presences) {
-          there.push_back(presence == Presence::unknown ? std::nullopt
-                                                        : std::optional(is_there(presence)));
-        }
-        answered(there);
-      });
+  context_->store.probe(std::move(probe), answered);
+}
+
+void RemoteTier::probe_remote(const Look& look, UniqueFunction<void(Beyond)> done) {
+  if (look.keys.empty() || !begin_probe(look.keys.front())) return done({});
+  const auto first = look.keys.first(std::min(look.keys.size(), kMaxLookAhead));
+  Look without_keys = look;
+  without_keys.keys = {};
+  const auto waits = std::max<std::chrono::microseconds>(options_.match_deadline, look.patience);
+  look_up(std::make_shared<Lookup>(Lookup{
+      .keys = {first.begin(), first.end()},
+      .until = clock_.now() + waits,
+      .done = [self = shared_from_this(), without_keys, done = std::move(done)](
+                  Found found) mutable { self->looked(std::move(found), without_keys, done); }}));
+}
+
+void RemoteTier::ask(std::vector<BlockKey> keys, UniqueFunction<void(std::vector<bool>)> done) {
+  const std::size_t count = keys.size();
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return done(std::vector<bool>(count));
+    context_->under_way.enter();
+  }
+  look_up(std::make_shared<Lookup>(
+      Lookup{.keys = std::move(keys),
+             .ends_at_miss = false,
+             .done = [count, done = std::move(done)](const Found& found) mutable {
+               std::vector<bool> there;
+               for (const auto presence : found.there) there.push_back(is_there(presence));
+               there.resize(count);
+               done(std::move(there));
+             }}));
 }
 
 void RemoteTier::looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done) {
@@ -279,7 +278,8 @@ void RemoteTier::probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)
     }
   }
   const std::vector<bool> here = are_here(names);
-  RemoteStore::Probe asked{.names = {}, .within = options_.match_deadline};
+  const auto waits = std::max<std::chrono::microseconds>(options_.match_deadline, look.patience);
+  RemoteStore::Probe asked{.names = {}, .within = std::min(waits, longest_question())};
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (here[i]) {
       probe->here.emplace(blocks[i].kv_group, blocks[i].key);

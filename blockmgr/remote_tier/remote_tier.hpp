@@ -67,14 +67,17 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   };
   RemoteTier(const std::shared_ptr<Cache>& cache, const Services& services);
 
-  // Keys behind a match's prefix. The first of them are looked up in the store. Those that it has
-  // are fetched to `to` in the background, once for all callers.
+  // Keys behind a match's prefix. They are looked up in the store up to the first that it lacks,
+  // some hundred at a time, as long as the caller waits. Those that it has are fetched to `to` in
+  // the background, once for all callers.
   struct Look {
     std::span<const KeyView> keys;
     Tier to = Tier::pinned;
     std::shared_ptr<BlockQuota> quota = {};
     bool fetches = true;                  // false: only report what the store has
     std::size_t most_fetched = SIZE_MAX;  // leading keys; the others are only looked up
+    // How long the caller waits for the answer if that is longer than a match's deadline.
+    std::chrono::milliseconds patience{0};
   };
   struct Beyond {
     std::uint64_t blocks = 0;  // how many of the leading keys the store has
@@ -94,6 +97,7 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     Tier to = Tier::pinned;
     std::shared_ptr<BlockQuota> quota = {};
     bool fetches = true;
+    std::chrono::milliseconds patience{0};  // as in Look
     // Makes room for blocks before they are fetched, and returns how many of the first have it. If
     // others remain, the blocks of a shorter prefix are tried. Empty: any number has room.
     std::function<std::size_t(std::span<const BlockKey>)> make_room = {};
@@ -143,8 +147,9 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     std::vector<BlockSources> sources = {};  // empty: the store has the blocks
   };
   static RemoteEvents events_of(const Cache& cache, bool tells_events);
-  struct Question;
-  void ask_next(const std::shared_ptr<Question>& question);
+  struct Lookup;
+  void look_up(const std::shared_ptr<Lookup>& lookup);
+  std::chrono::microseconds longest_question() const;
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
   struct GroupProbe;
   struct GroupsFound;

@@ -18,6 +18,9 @@ namespace {
 // to 0.7 s.
 constexpr std::uint32_t kPeerWaitMs = 2'000;
 
+// How long a prefetch waits for the answers of the shared tier. 65,536 keys take 0.2 s.
+constexpr std::chrono::milliseconds kPrefetchPatience{1'000};
+
 // What became of an action.
 struct ActionResult {
   ActionOutcome outcome = ActionOutcome::accepted;
@@ -333,9 +336,12 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
         self->fetched(*prefetch, beyond.transfers);
       });
     };
-    tier.probe_remote(
-        {.keys = views, .to = prefetch->terms.to, .quota = caller_.quota, .most_fetched = may_come},
-        std::move(looked));
+    tier.probe_remote({.keys = views,
+                       .to = prefetch->terms.to,
+                       .quota = caller_.quota,
+                       .most_fetched = may_come,
+                       .patience = kPrefetchPatience},
+                      std::move(looked));
   }
 
   void look_for_groups(RemoteTier& tier, const std::shared_ptr<Prefetch>& prefetch) {
@@ -379,6 +385,7 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
                        .matched = matched,
                        .to = prefetch->terms.to,
                        .quota = caller_.quota,
+                       .patience = kPrefetchPatience,
                        .make_room = std::move(make_room)},
                       std::move(looked));
   }

@@ -294,7 +294,8 @@ void match_remote(Service& service, const Call& call, const std::shared_ptr<Cach
   tier->probe_remote({.keys = keys.subspan(here),
                       .to = body.onboard.value_or(tier->default_tier()),
                       .quota = call.quota(),
-                      .fetches = check_role(call, Role::write).has_value()},
+                      .fetches = check_role(call, Role::write).has_value(),
+                      .patience = std::chrono::milliseconds(body.wait_ms)},
                      looked);
 }
 
@@ -450,7 +451,8 @@ void match_groups_remote(Service& service, const Call& call, const MatchBody& bo
                       .have = matching->have,
                       .to = body.onboard.value_or(tier->default_tier()),
                       .quota = call.quota(),
-                      .fetches = check_role(call, Role::write).has_value()},
+                      .fetches = check_role(call, Role::write).has_value(),
+                      .patience = std::chrono::milliseconds(body.wait_ms)},
                      looked);
 }
 

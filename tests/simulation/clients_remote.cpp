@@ -32,9 +32,22 @@ class Clients::Coming {
   Coming(const Coming&) = delete;
   Coming& operator=(const Coming&) = delete;
 
+  // As a prefetch on a server does, before what the store has is fetched.
+  std::size_t make_room(std::span<const BlockKey> blocks, Tier to) {
+    if (state_->over) return 0;
+    state_->oracle.held_in_this_step(keys_);
+    auto start = state_->cache->prefetch({.keys = blocks, .to = to});
+    if (!start) return 0;
+    if (start->transfer) state_->transfers.push_back(*start->transfer);
+    const std::size_t without = start->missing.size() - start->may_come;
+    if (without == 0) room_ = std::move(start->room);
+    return blocks.size() - without;
+  }
+
  private:
   const std::shared_ptr<State> state_;
   const std::vector<KeyNumber> keys_;
+  std::shared_ptr<const PrefetchRoom> room_ = {};
 };
 
 void Clients::fetch(Random& random) {
@@ -73,8 +86,14 @@ void Clients::fetch(Random& random) {
     }
   };
   if (self.oracle.groups() > 1) {
-    return self.remote_tier->probe_groups(
-        {.keys = views, .matched = static_cast<std::uint32_t>(here), .to = to}, std::move(looked));
+    RemoteTier::GroupLook look{
+        .keys = views, .matched = static_cast<std::uint32_t>(here), .to = to};
+    if (random.once_in(2)) {
+      look.make_room = [coming, to](std::span<const BlockKey> blocks) {
+        return coming->make_room(blocks, to);
+      };
+    }
+    return self.remote_tier->probe_groups(look, std::move(looked));
   }
   self.remote_tier->probe_remote({.keys = std::span(views).subspan(here), .to = to},
                                  std::move(looked));

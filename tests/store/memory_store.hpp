@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +27,7 @@ class MemoryStore final : public RemoteStore {
     {
       const std::lock_guard lock(mutex_);
       ++probes;
+      asked_within.push_back(probe.within);
       const bool failed = fails();
       for (const std::string& name : probe.names) {
         const bool is_late = there.size() >= known_in_time;
@@ -33,6 +36,7 @@ class MemoryStore final : public RemoteStore {
                                              : Presence::absent);
       }
     }
+    if (before_answer) before_answer();
     done(std::move(there));
   }
   void read(std::vector<Read> reads, ReadDone done) override {
@@ -153,6 +157,8 @@ class MemoryStore final : public RemoteStore {
   int calls = 0;
   int failing_call = 0;  // counted from 1; 0: none
   int probes = 0;
+  std::vector<std::chrono::microseconds> asked_within;  // of each probe
+  std::function<void()> before_answer;                  // to a probe
   int touches = 0;
 
  private:

@@ -234,6 +234,45 @@ TEST(RemoteTier, TheNextMatchProbesBlocksThatWereLate) {
   EXPECT_EQ(other.tier->stats().probes_spared, 0u);
 }
 
+// A store is asked about 512 keys at a time. A long prompt was once found in its first 512 blocks
+// only.
+TEST(RemoteTier, AMatchFindsEveryBlockOfALongPrompt) {
+  MemoryStore store;
+  Host one(store, {}, {.pinned = 1'400});
+  Host other(store, {}, {.pinned = 1'400});
+  one.put(keys(1, 1'300));
+  ASSERT_EQ(store.values.size(), 1'300u);
+  EXPECT_EQ(other.look(keys(1, 1'302)).blocks, 1'300u);
+  EXPECT_EQ(store.probes, 3);
+  EXPECT_EQ(other.matched(keys(1, 1'302)), 1'300u);
+  // The first key that the store lacks is not asked for again for a moment.
+  EXPECT_EQ(other.look(keys(1'301, 2)).blocks, 0u);
+  EXPECT_EQ(store.probes, 3);
+}
+
+TEST(RemoteTier, ALongPromptIsLookedUpUntilTheDeadline) {
+  MemoryStore store;
+  Host one(store, {}, {.pinned = 1'400});
+  Host other(store, {}, {.pinned = 1'400});
+  one.put(keys(1, 1'300));
+  store.before_answer = [&] { other.rig.clock.advance(std::chrono::milliseconds(1)); };
+  const auto long_prompt = keys(1, 1'300);
+  EXPECT_EQ(other.look(long_prompt).blocks, 1'024u);
+  EXPECT_THAT(store.asked_within,
+              ::testing::ElementsAre(std::chrono::milliseconds(2), std::chrono::milliseconds(1)));
+  EXPECT_EQ(other.matched(long_prompt), 1'024u);
+  // The next match goes on there.
+  EXPECT_EQ(other.look(keys(1'025, 276)).blocks, 276u);
+  // No prefill waits for this one.
+  const auto asked = views(long_prompt);
+  RemoteTier::Beyond found;
+  store.asked_within.clear();
+  other.tier->probe_remote({.keys = asked, .to = Tier::pinned, .patience = std::chrono::seconds(1)},
+                           [&](RemoteTier::Beyond beyond) { found = std::move(beyond); });
+  EXPECT_EQ(found.blocks, 1'300u);
+  EXPECT_THAT(store.asked_within, ::testing::Each(std::chrono::milliseconds(50)));
+}
+
 TEST(RemoteTier, SparesALateStoreForAMoment) {
   MemoryStore store;
   Host one(store);
