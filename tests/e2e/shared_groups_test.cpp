@@ -35,6 +35,13 @@ void store_prompt(SharedHost& host, const TestCache& cache) {
   put(host, cache, 6, "state");
 }
 
+// Keys 1 to 3, and the window and the state that end at key 3.
+void store_shorter_prompt(SharedHost& host, const TestCache& cache) {
+  for (int n = 1; n <= 3; ++n) put(host, cache, n, "full");
+  for (int n = 2; n <= 3; ++n) put(host, cache, n, "swa");
+  put(host, cache, 3, "state");
+}
+
 struct Hosts {
   explicit Hosts(const json& groups_there = {kFull, kWindow, kState})
       : here(made(one, {kFull, kWindow, kState})), there(made(other, groups_there)) {}
@@ -112,10 +119,7 @@ TEST(SharedGroups, ALocalPrefixIsContinuedFromTheStore) {
   Hosts hosts;
   store_prompt(hosts.one, hosts.here);
   wait_for_values(hosts.redis, 9);
-  // The full blocks of a shorter prompt are here, with the state at its end.
-  for (int n = 1; n <= 3; ++n) put(hosts.other, hosts.there, n, "full");
-  for (int n = 2; n <= 3; ++n) put(hosts.other, hosts.there, n, "swa");
-  put(hosts.other, hosts.there, 3, "state");
+  store_shorter_prompt(hosts.other, hosts.there);
   EXPECT_EQ(hosts.match({{"keys", keys(1, 8)}, {"shared", false}}).at("matched"), 3);
   const json found = hosts.match({{"keys", keys(1, 8)}, {"wait_ms", 30'000}});
   EXPECT_EQ(found.at("matched"), 6) << found;
@@ -173,9 +177,7 @@ TEST(SharedGroups, APrefetchContinuesALocalPrefix) {
   Hosts hosts;
   store_prompt(hosts.one, hosts.here);
   wait_for_values(hosts.redis, 9);
-  for (int n = 1; n <= 3; ++n) put(hosts.other, hosts.there, n, "full");
-  for (int n = 2; n <= 3; ++n) put(hosts.other, hosts.there, n, "swa");
-  put(hosts.other, hosts.there, 3, "state");
+  store_shorter_prompt(hosts.other, hosts.there);
   const json result = prefetch(hosts);
   EXPECT_EQ(result.at("outcome"), "accepted") << result;
   EXPECT_EQ(result.at("blocks"), 6 + 3 + 2 + 1);
