@@ -21,8 +21,10 @@ constexpr std::size_t kAskedAtOnce = 512;
 constexpr std::size_t kMaxLookAhead = 65'536;
 // How long a question may take, at least, if no prefill waits for it.
 constexpr std::chrono::milliseconds kAskDeadline{50};
-// The same for several KV groups, which need several blocks a key: about 250 kB.
+// Names of one question about several KV groups, which need several blocks a key: about 250 kB, and
+// 700 kB for a caller that waits. More would keep the store's thread from others for too long.
 constexpr std::size_t kMaxGroupNames = 3'072;
+constexpr std::size_t kMaxPatientNames = 8'192;
 // How long the store is not asked again about an absent key.
 constexpr std::chrono::milliseconds kAbsentFor{500};
 // The same for a key whose answer was late: the store may only have been busy.
@@ -252,11 +254,34 @@ struct RemoteTier::GroupProbe {
   std::map<Place, RemoteStore::Presence> in_store = {};
 };
 
+// The keys of a prompt that one question to the store is about.
+struct RemoteTier::GroupReach {
+  std::size_t num_keys = 0;  // from the first on
+  // Windows and states are asked for from this key on. Engines store them where a prompt ended, and
+  // the next one mostly goes on a little behind that.
+  std::uint64_t tail = 0;
+
+  static GroupReach of(const CacheConfig& config, const GroupLook& look) {
+    const std::size_t most = look.patience.count() > 0 ? kMaxPatientNames : kMaxGroupNames;
+    const std::size_t groups = config.kv_group_count();
+    const std::size_t beyond = look.keys.size() - look.matched;
+    if (beyond * groups <= most) return {.num_keys = look.keys.size(), .tail = look.matched};
+    std::size_t full = 0;
+    for (KvGroupNumber group = 0; group < groups; ++group) {
+      if (config.kind_of(group) == KvGroupKind::full) ++full;
+    }
+    if (full == groups) return {.num_keys = look.matched + most / full, .tail = look.matched};
+    // The other groups have at least a third of the names.
+    const std::size_t asked = std::min(beyond, most * 2 / 3 / std::max<std::size_t>(full, 1));
+    const std::size_t in_tail = std::min(asked, (most - asked * full) / (groups - full));
+    return {.num_keys = look.matched + asked, .tail = look.matched + asked - in_tail};
+  }
+};
+
 void RemoteTier::probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)> done) {
   if (look.keys.size() == look.matched || !begin_probe(look.keys[look.matched])) return done({});
   const CacheConfig& config = context_->cache->config();
-  const std::size_t num_keys =
-      std::min(look.keys.size(), look.matched + kMaxGroupNames / config.kv_group_count());
+  const auto [num_keys, tail] = GroupReach::of(config, look);
   auto probe = std::make_shared<GroupProbe>();
   probe->look = look;
   probe->look.keys = {};
@@ -267,10 +292,9 @@ void RemoteTier::probe_groups(const GroupLook& look, UniqueFunction<void(Beyond)
   std::vector<GroupSearch::Block> blocks;
   std::vector<BlockKey> names;
   for (KvGroupNumber group = 0; group < search.groups(); ++group) {
-    std::uint64_t first = look.matched;
+    std::uint64_t first = config.kind_of(group) == KvGroupKind::full ? look.matched : tail;
     if (config.kind_of(group) == KvGroupKind::window) {
-      first = search.first_run_of_window(group, look.matched + std::uint64_t{1}) *
-              search.keys_per_block(group);
+      first = search.first_run_of_window(group, first + 1) * search.keys_per_block(group);
     }
     for (std::uint64_t key = first; key < num_keys; ++key) {
       blocks.push_back({.key = static_cast<std::uint32_t>(key), .kv_group = group});

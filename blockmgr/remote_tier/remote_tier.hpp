@@ -152,6 +152,7 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   std::chrono::microseconds longest_question() const;
   void looked(Found found, const Look& look, UniqueFunction<void(Beyond)>& done);
   struct GroupProbe;
+  struct GroupReach;
   struct GroupsFound;
   Beyond groups_looked(GroupProbe& probe, std::span<const RemoteStore::Presence> there);
   // Returns false if the key was absent a moment ago, or nothing starts any more. Otherwise the

@@ -16,7 +16,7 @@ const json kState = state_group();
 json body_of(const json& groups) {
   return {{"block_tokens", kBlockTokens},
           {"kv_groups", groups},
-          {"tiers", {{"pinned", {{"size_bytes", 1 << 20}}}}},
+          {"tiers", {{"pinned", {{"size_bytes", 8 << 20}}}}},
           {"shared", {{"namespace", "both"}}}};
 }
 
@@ -134,6 +134,24 @@ TEST(SharedGroups, TheCallersOwnBlocksAreNotFetched) {
   EXPECT_EQ(found.at("matched"), 6) << found;
   EXPECT_THAT(listed(found), ElementsAre("full5", "full6", "swa5", "swa6", "state6"));
   EXPECT_EQ(hosts.there.metric("cairn_shared_blocks_total", "event=\"fetched\""), 5);
+}
+
+// A question takes 3,072 names, and three for each key would be more. The window and the state lie
+// behind the keys that it could name in full; such a prompt was once not found at all.
+TEST(SharedGroups, TheEndOfALongPromptIsFound) {
+  constexpr int kKeys = 1'300;
+  Hosts hosts;
+  for (int n = 1; n <= kKeys; ++n) put(hosts.one, hosts.here, n, "full");
+  for (int n = kKeys - 1; n <= kKeys; ++n) put(hosts.one, hosts.here, n, "swa");
+  put(hosts.one, hosts.here, kKeys, "state");
+  wait_for_values(hosts.redis, kKeys + 3);
+  const json found = hosts.match({{"keys", keys(1, kKeys + 5)}, {"lease_ms", 0}});
+  EXPECT_EQ(found.at("matched"), 0);
+  EXPECT_EQ(found.at("shared_matched"), kKeys);
+  EXPECT_TRUE(eventually([&] {
+    const json asked = {{"keys", keys(1, kKeys + 5)}, {"lease_ms", 0}, {"shared", false}};
+    return hosts.match(asked).at("matched") == kKeys;
+  }));
 }
 
 TEST(SharedGroups, WithoutItsStateAPrefixIsNotFetched) {
