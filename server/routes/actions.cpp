@@ -276,6 +276,7 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     std::shared_ptr<const PrefetchRoom> room = {};  // theirs
     // In a cache of several KV groups:
     std::vector<BlockKey> prompt = {};  // the keys of the target
+    std::vector<bool> present = {};     // present_by_group() of them
     std::size_t needed = 0;             // blocks that may come, if there is room for all
   };
 
@@ -294,8 +295,12 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
     // Blocks of several KV groups are of use together: which of them are needed depends on how far
     // the shared tier can continue the prefix of all.
     const bool by_groups = !action.session && cache_->config().kv_group_count() > 1;
-    if (by_groups) prefetch->prompt = action.keys;
-    const std::vector<BlockKey> keys = blocks_of(action);
+    if (by_groups) {
+      prefetch->prompt = std::move(action.keys);
+      prefetch->present = present_by_group(*cache_, prefetch->prompt);
+    }
+    const std::vector<BlockKey> keys =
+        by_groups ? blocks_of_keys(prefetch->prompt, prefetch->present) : blocks_of(action);
     PrefetchRequest request = prefetch->terms;
     request.keys = keys;
     request.makes_room = !by_groups;
@@ -347,10 +352,9 @@ class ActionRun : public std::enable_shared_from_this<ActionRun> {
   void look_for_groups(RemoteTier& tier, const std::shared_ptr<Prefetch>& prefetch) {
     const std::vector<BlockKey>& prompt = prefetch->prompt;
     const std::size_t groups = cache_->config().kv_group_count();
-    const std::vector<bool> present = present_by_group(*cache_, prompt);
     GroupSearch here({.config = cache_->config(), .num_keys = prompt.size()});
     const auto searched = here.run([&](GroupSearch::Block block) -> Result<bool> {
-      return present[block.key * groups + block.kv_group];
+      return prefetch->present[block.key * groups + block.kv_group];
     });
     CAIRN_ASSERT(searched.has_value(), "a search in memory fails");
     const std::vector<KeyView> views(prompt.begin(), prompt.end());

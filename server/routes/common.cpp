@@ -38,12 +38,11 @@ std::vector<bool> present_by_group(const Cache& cache, std::span<const BlockKey>
   return cache.contains(all);
 }
 
-std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,
-                                     std::optional<KvGroupNumber> group) {
-  const std::size_t groups = cache.config().kv_group_count();
-  if (group || groups == 1) return in_group(std::move(keys), group.value_or(0));
-  const std::vector<bool> present = present_by_group(cache, keys);
+std::vector<BlockKey> blocks_of_keys(std::span<const BlockKey> keys,
+                                     const std::vector<bool>& present) {
   std::vector<BlockKey> blocks;
+  if (keys.empty()) return blocks;
+  const std::size_t groups = present.size() / keys.size();
   auto is_present = present.begin();
   for (const BlockKey& key : keys) {
     const std::size_t before = blocks.size();
@@ -53,6 +52,14 @@ std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> k
     if (blocks.size() == before) blocks.emplace_back(key.view().in(0));
   }
   return blocks;
+}
+
+std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,
+                                     std::optional<KvGroupNumber> group) {
+  if (group || cache.config().kv_group_count() == 1) {
+    return in_group(std::move(keys), group.value_or(0));
+  }
+  return blocks_of_keys(keys, present_by_group(cache, keys));
 }
 
 std::string cache_path(std::string_view name) { return std::string("/v1/caches/").append(name); }

@@ -27,6 +27,10 @@ Result<BlockKey> key_of(const Call& call);
 Result<BlockKey> block_key_of(const Call& call, const Cache& cache);
 // Whether each key's block of each group is in the cache: one key's groups follow each other.
 std::vector<bool> present_by_group(const Cache& cache, std::span<const BlockKey> keys);
+// The blocks of these keys that are present, as present_by_group() says; of a key without one, the
+// block of the first group.
+std::vector<BlockKey> blocks_of_keys(std::span<const BlockKey> keys,
+                                     const std::vector<bool>& present);
 // The blocks of these keys, of that group. Without a group: of all groups that have a block of the
 // key; of the first group for a key that no group has.
 std::vector<BlockKey> blocks_of_keys(const Cache& cache, std::vector<BlockKey> keys,

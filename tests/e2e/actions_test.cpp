@@ -582,13 +582,8 @@ TEST(ActionsSharedTest, APeerFetchesWhatIsSharedWithIt) {
   for (const std::string placement : {"values", "holders"}) {
     const json body =
         shared_body({{"write", "second_use"}, {"placement", placement}, {"namespace", "both"}});
-    const RedisProcess redis;
-    SharedHost one(redis);
-    SharedHost other(redis);
-    one.wait_until_ready();
-    other.wait_until_ready();
-    TestCache here = TestCache::made_of(one.rest, body);
-    TestCache there = TestCache::beside(here, other.rest, body);
+    TwinHosts hosts(body);
+    auto& [redis, one, other, here, there] = hosts;
     here.store_prefix(0, 4, "pinned");
     const json shared = result_of(one.rest, here, share_with(other.server.url(), keys(0, 5)));
     EXPECT_EQ(shared.at("outcome"), "accepted") << placement << shared;

@@ -241,13 +241,8 @@ TEST(SharedGroups, APeerFetchesWhatEachGroupNeeds) {
   for (const json& groups : {json{kFull, kWindow, kState}, json{kState, kWindow, kFull}}) {
     json body = body_of(groups);
     body["shared"]["write"] = "second_use";
-    const RedisProcess redis;
-    SharedHost one(redis);
-    SharedHost other(redis);
-    one.wait_until_ready();
-    other.wait_until_ready();
-    TestCache here = TestCache::made_of(one.rest, body);
-    TestCache there = TestCache::beside(here, other.rest, body);
+    TwinHosts hosts(body);
+    auto& [redis, one, other, here, there] = hosts;
     store_prompt(one, here);
     const json share = {
         {"type", "share"}, {"target", {{"keys", keys(1, 6)}}}, {"peer", other.server.url()}};

@@ -69,6 +69,23 @@ inline void wait_for_values(const RedisProcess& redis, int count) {
   EXPECT_TRUE(eventually([&] { return blocks_in(redis) >= count; }));
 }
 
+// Two servers with the same store, each with a cache of the same name and body.
+struct TwinHosts {
+  explicit TwinHosts(const json& body)
+      : here(made(body)), there(TestCache::beside(here, other.rest, body)) {}
+  TestCache made(const json& body) {
+    one.wait_until_ready();
+    other.wait_until_ready();
+    return TestCache::made_of(one.rest, body);
+  }
+
+  RedisProcess redis;
+  SharedHost one{redis};
+  SharedHost other{redis};
+  TestCache here;
+  TestCache there;
+};
+
 // Two servers with the same store, each with a cache of the same namespace.
 struct TwoHosts {
   explicit TwoHosts(const json& shared = json::object())
