@@ -15,6 +15,7 @@ from unittest import mock
 
 from cairn.engine.actions import MAX_ACTIONS, RequestActions, Wish, wishes_of
 from cairn.engine.keys import KeyChain
+from cairn.engine.lookup import Finder, Found
 from cairn.engine.report import Report
 from cairn.errors import NoAnswer, UnknownCache
 from cairn.model import ActionResult, PinInfo
@@ -229,6 +230,23 @@ class Requests(EngineCase):
         self.ask(engine, {"type": "unpin"}, {"type": "demote", "to": "disk", "wait_ms": 60_000})
         eventually(lambda: self.tiers(cache) == {"k"})
         self.assertEqual(self.pins(cache), [])
+
+    def test_a_demotion_comes_after_the_release_of_what_the_request_loaded(self) -> None:
+        engine, cache = self.begun(disk=128)
+        self.ask(engine)
+        self.until_stored(cache)
+        release, may_end = Finder.release, threading.Event()
+
+        def late(finder: Finder, found: Found) -> None:
+            may_end.wait(PATIENCE_S)
+            release(finder, found)
+
+        with mock.patch.object(Finder, "release", late):
+            self.ask(engine, {"type": "demote"})
+            self.ask(engine, {"type": "unpin", "target": {"session": "s"}}, prompt=[1])
+            self.has_ended("missing")
+            may_end.set()
+            eventually(lambda: self.tiers(cache) == {"k"})
 
     def test_a_prefetch_of_the_prompt_begins_before_the_look_up(self) -> None:
         engine, cache = self.begun(disk=128)

@@ -17,6 +17,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,8 +36,8 @@ MAX_ACTIONS = 256
 MAX_WAITING = 256
 # The most keys in a message, unless a single action has more. In hex they take 9 MB; the server accepts 32 MiB.
 MAX_KEYS = 131_072
-# How long actions wait until the blocks of their request are stored: as long as a save may take. Then they are
-# sent for the blocks that are there.
+# How long actions wait until the blocks of their request are stored and no longer leased: as long as a save may take.
+# Then they are sent for the blocks that are there.
 STORED_WAIT_S = 5.0
 # How often the server is asked whether they are. A save takes about a millisecond, a late one much longer.
 FIRST_POLL_S, LONGEST_POLL_S = 0.01, 0.5
@@ -135,12 +136,19 @@ class RequestActions:
             self._late[request] = late
         self._add([wish for wish in wishes if not wish.is_late], keys_of, ())
 
-    def ended(self, request: str, keys: Sequence[bytes], stored: Sequence[bytes]) -> None:
-        """A request has ended. keys: of its blocks. stored: those that are stored by now, or will be soon."""
+    def ended(
+        self,
+        request: str,
+        keys: Sequence[bytes],
+        stored: Sequence[bytes],
+        releases: Sequence[Future[None]] = (),
+    ) -> None:
+        """A request has ended. keys: of its blocks. stored: those that are stored by now, or will be soon.
+        releases: of leases on its blocks, under way. A demotion leaves out blocks with a lease."""
         wishes = self._late.pop(request, None)
         if wishes is not None:
             own = list(keys)
-            self._add(wishes, lambda tokens, salt: own, list(stored))
+            self._add(wishes, lambda tokens, salt: own, list(stored), releases)
 
     def close(self) -> None:
         """Sends what waits, for at most CLOSE_S."""
@@ -151,7 +159,13 @@ class RequestActions:
         if thread is not None:
             thread.join(CLOSE_S)
 
-    def _add(self, wishes: Sequence[Wish], keys_of: KeysOf | None, stored: Sequence[bytes]) -> None:
+    def _add(
+        self,
+        wishes: Sequence[Wish],
+        keys_of: KeysOf | None,
+        stored: Sequence[bytes],
+        releases: Sequence[Future[None]] = (),
+    ) -> None:
         if not wishes:
             return
         now = time.monotonic()
@@ -159,7 +173,7 @@ class RequestActions:
             full = self._waiting >= MAX_WAITING
             if not full:
                 self._waiting += 1
-                post = _Post(now, next(self._numbers), wishes, keys_of, stored, now + STORED_WAIT_S)
+                post = _Post(now, next(self._numbers), wishes, keys_of, stored, releases, now + STORED_WAIT_S)
                 heapq.heappush(self._posts, post)
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="cairn-actions", daemon=True)
@@ -194,8 +208,12 @@ class RequestActions:
                 self._changed.wait(left_s)
 
     def _is_ready(self, post: _Post) -> bool:
-        """Whether the blocks of the request are stored, or the wait for them is over."""
-        if not post.stored or self._closing or time.monotonic() >= post.give_up_at or self._breaker.is_silent:
+        """Whether the blocks of the request are stored and its leases released, or the wait for that is over."""
+        if self._closing or time.monotonic() >= post.give_up_at or self._breaker.is_silent:
+            return True
+        if not all(release.done() for release in post.releases):
+            return False
+        if not post.stored:
             return True
         try:
             return all("." not in self._client.contains(cache, post.stored) for cache in self._caches)
@@ -291,6 +309,7 @@ class _Post:
     wishes: Sequence[Wish] = field(compare=False)
     keys_of: KeysOf | None = field(compare=False)
     stored: Sequence[bytes] = field(compare=False)
+    releases: Sequence[Future[None]] = field(compare=False)
     give_up_at: float = field(compare=False)
     pause_s: float = field(default=FIRST_POLL_S, compare=False)
 

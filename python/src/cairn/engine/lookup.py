@@ -446,6 +446,7 @@ class Lookups:
         self._waiting: set[str] = set()
         self._under_way: dict[str, tuple[Future[Found], float]] = {}
         self._found: dict[str, Found] = {}
+        self._releasing: set[Future[None]] = set()
 
     def poll(
         self, request: str, keys: Sequence[bytes], wanted_from: int, session: str | None = None
@@ -503,7 +504,11 @@ class Lookups:
     def release(self, found: Found) -> None:
         """Releases what was found, without waiting."""
         if found.leases:
-            self._threads.submit(self._finder.release, found)
+            self._track(self._threads.submit(self._finder.release, found))
+
+    def releasing(self) -> list[Future[None]]:
+        """The releases that have not ended. Until then the server counts the blocks as in use."""
+        return list(self._releasing)
 
     def close(self) -> None:
         for request in [*self._under_way, *self._found]:
@@ -529,4 +534,7 @@ class Lookups:
         self._waiting.discard(request)
         if not future.cancel():
             # On another thread, even if the result is here already. The look-up has begun, so the wait is short.
-            threads.submit(lambda: self._finder.release(future.result()))
+            self._track(threads.submit(lambda: self._finder.release(future.result())))
+
+    def _track(self, release: Future[None]) -> None:
+        self._releasing = {one for one in self._releasing if not one.done()} | {release}

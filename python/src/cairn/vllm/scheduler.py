@@ -242,9 +242,10 @@ class SchedulerSide:
         hint = self._planner.hint(request.request_id)
         keys = self._planner.end(request.request_id)
         self._lookups.hint(keys, hint)
-        self._actions.ended(request.request_id, keys, keys if self._setup.saves else ())
-        self._requests.pop(request.request_id, None)
         self._lookups.forget(request.request_id)
+        stored = keys if self._setup.saves else ()
+        self._actions.ended(request.request_id, keys, stored, self._lookups.releasing())
+        self._requests.pop(request.request_id, None)
 
     def clear(self) -> bool:
         return self._finder.clear()
