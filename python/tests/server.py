@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 from cairn import CacheConfig, Client, Shape, TierConfig
@@ -92,11 +93,8 @@ class Server:
     def until_shared(self) -> None:
         """Waits until the server has reached the store of its shared tier: what is stored before that does not go
         there."""
-        deadline = time.monotonic() + PATIENCE_S
         with Client(self.unix) as client:
-            while not (client.system().shared or {}).get("ready"):
-                assert time.monotonic() < deadline, client.system().shared
-                time.sleep(0.02)
+            eventually(lambda: bool((client.system().shared or {}).get("ready")))
 
     def kill(self) -> None:
         self._child.kill()
@@ -106,6 +104,13 @@ class Server:
         self._child.send_signal(signal.SIGTERM)
         self._child.wait(PATIENCE_S)
         self._folder.cleanup()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.01)
 
 
 class ServerCase(unittest.TestCase):
@@ -130,6 +135,10 @@ class ServerCase(unittest.TestCase):
         if disk:
             tiers["disk"] = TierConfig(disk)
         self.client.make_cache(self.name, CacheConfig(shape, tiers))
+
+    def until_released(self, cache: str) -> None:
+        """Waits for the releases, which run in the background. Blocks with a lease are not evicted."""
+        eventually(lambda: self.client.cache_info(cache).leases == 0)
 
 
 def block(seed: int, shape: Shape = SHAPE) -> bytes:

@@ -15,6 +15,7 @@ class FakeFinder:
     """Finds what the test sets, once the test opens the gate."""
 
     def __init__(self) -> None:
+        self.begun = threading.Event()
         self.gate = threading.Event()
         self.asked: list[tuple[list[bytes], int]] = []
         self.released: list[Found] = []
@@ -24,6 +25,7 @@ class FakeFinder:
 
     def find(self, keys: Sequence[bytes], wanted_from: int, session: str | None = None) -> Found:
         self.asked.append((list(keys), wanted_from))
+        self.begun.set()
         self.gate.wait(PATIENCE_S)
         found = Found(2, awaited=self.awaited)
         found.leases = ["held"]  # type: ignore[list-item]
@@ -54,6 +56,11 @@ class LookupsBesideTheLoop(unittest.TestCase):
             pass
         return reach.matched
 
+    def begin(self) -> None:
+        """Begins a look-up, which could be cancelled before."""
+        self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
+        self.assertTrue(self.finder.begun.wait(PATIENCE_S))
+
     def end(self) -> None:
         self.lookups.close()
 
@@ -68,7 +75,7 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.assertEqual(len(self.finder.released), 1)
 
     def test_a_lookup_without_an_answer_is_a_miss(self) -> None:
-        self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
+        self.begin()
         future, _ = self.lookups._under_way["a"]
         self.lookups._under_way["a"] = (future, 0.0)  # with a deadline that has passed
         self.assertEqual(self.lookups.poll("a", [b"1"], 0), (0, 0))
@@ -85,7 +92,7 @@ class LookupsBesideTheLoop(unittest.TestCase):
         self.assertEqual(self.finder.released, [])
 
     def test_a_forgotten_look_up_releases_its_result_later(self) -> None:
-        self.assertIsNone(self.lookups.poll("a", [b"1"], 0))
+        self.begin()
         self.lookups.forget("a")
         self.finder.gate.set()
         self.end()

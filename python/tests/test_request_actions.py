@@ -20,8 +20,8 @@ from cairn.engine.report import Report
 from cairn.errors import NoAnswer, UnknownCache
 from cairn.model import ActionResult, PinInfo
 from fake_engine import BLOCK_TOKENS, FakeEngine, Request
-from server import PATIENCE_S, Server
-from test_vllm import PROMPT, EngineCase, eventually
+from server import PATIENCE_S, Server, eventually
+from test_vllm import PROMPT, EngineCase
 
 BLOCKS = (len(PROMPT) + 4) // BLOCK_TOKENS  # with an answer of 4 tokens
 FOUND = (len(PROMPT) - 1) // BLOCK_TOKENS
@@ -100,7 +100,7 @@ class Requests(EngineCase):
         self.ask(engine, PIN)
         self.one_pin(cache, BLOCKS)
         self.has_ended("accepted")
-        eventually(lambda: self.client.cache_info(cache).leases == 0)
+        self.until_released(cache)
         self.client.clear(cache)
         again = self.ask(engine)
         self.assertEqual(again.loaded_tokens, FOUND * BLOCK_TOKENS)

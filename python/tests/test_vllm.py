@@ -6,9 +6,8 @@ import dataclasses
 import logging
 import re
 import threading
-import time
 import unittest
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -25,7 +24,7 @@ from cairn.vllm.scheduler import SchedulerSide, extra_of_block, extra_of_request
 from cairn.vllm.setup import BlockShape, LayerGroup, Setup
 from cairn.vllm.worker import WorkerSide
 from fake_engine import BLOCK_BYTES, BLOCK_TOKENS, HEADS, FakeEngine, Request, content
-from server import PATIENCE_S, Server, ServerCase
+from server import PATIENCE_S, Server, ServerCase, eventually
 
 PROMPT = [number * 7 % 1000 for number in range(90)]
 
@@ -208,14 +207,8 @@ class Engines(EngineCase):
         second = setup.cache_name(setup.ranks[1])
         held = self.client.blocks(second, limit=1000).blocks
         last = [block.key for block in held if block.key is not None and block.parent is not None]
-
-        def only_the_first_is_held() -> bool:
-            # The engine releases its lease in the background, and leased blocks are not evicted.
-            self.client.evict(second, last)
-            held = self.client.blocks(second, limit=1000).blocks
-            return all(block.key is None or block.parent is None for block in held)
-
-        eventually(only_the_first_is_held)
+        self.until_released(second)
+        self.client.evict(second, last)
         once_more = Request("more", list(PROMPT))
         self.engine(setup).run(once_more)
         self.assertEqual(once_more.loaded_tokens, 4)
@@ -448,13 +441,6 @@ class Engines(EngineCase):
         with Client(server.unix) as client:
             blocks = client.blocks(setup.cache_name(setup.ranks[0]), tier=tier, limit=1000).blocks
         return {block.key for block in blocks if block.key is not None}
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)
 
 
 def feature(offset: int, length: int, identifier: str) -> SimpleNamespace:

@@ -120,6 +120,7 @@ class Events(WithVllmsEvents, EngineCase):
             self.assertEqual(event.kv_cache_spec_kind, "full_attention")
             self.assertFalse(hasattr(event, "ownership"))
             self.assertEqual((event.lora_id, event.lora_name), (None, None))
+        self.until_released(setup.cache_name(setup.ranks[0]))
         self.client.clear(setup.cache_name(setup.ranks[0]))
         gone = self.until(engine, lambda events: sum(len(one.block_hashes) for one in events) >= 23)
         self.assertCountEqual([one for event in gone for one in event.block_hashes], hashes)
@@ -145,6 +146,7 @@ class Events(WithVllmsEvents, EngineCase):
         setup = self.setup_of(ranks=2, publishes_events=True)
         engine, events = self.events_of(setup, Hashed("first", list(PROMPT)), 23)
         self.assertEqual(len(events), 23)
+        self.until_released(setup.cache_name(setup.ranks[1]))
         self.client.clear(setup.cache_name(setup.ranks[1]))
         gone = self.until(engine, lambda events: sum(len(one.block_hashes) for one in events) >= 23)
         self.assertEqual(sum(len(one.block_hashes) for one in gone), 23)
@@ -229,6 +231,7 @@ class GroupEvents(WithVllmsEvents, HybridCase):
         cache = self.setup_.cache_name(Rank())
         (state,) = [block for block in self.client.blocks(cache, limit=1000).blocks if block.kv_group == "state2"]
         assert state.key is not None
+        self.until_released(cache)
         self.client.evict(cache, [state.key], kv_group="state2")
         (gone,) = self.until(engine, {5: 1})
         self.assertEqual((gone.group_idx, hasattr(gone, "token_ids")), (5, False))

@@ -13,9 +13,8 @@ from typing import Any
 from unittest import mock
 
 from cairn.engine.options import Unsupported
-from server import PATIENCE_S, ServerCase
+from server import PATIENCE_S, ServerCase, eventually
 from stand_ins import has_the_recorded_interface, stand_in
-from test_vllm import eventually
 
 CHUNK = 4096
 
