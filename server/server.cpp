@@ -362,11 +362,11 @@ struct Server::Parts {
   WarningLog warnings{log};                      // used by the event ticker
   TimePoint next_warnings;                       // used by the event ticker
   std::atomic<bool> ticked{false};
+  std::unique_ptr<ZmqPublisher> publisher;  // null: none configured
+  std::unique_ptr<http::HttpServer> http;   // its memory is looked at by the ticker
   Ticker ticker;
   Ticker event_ticker;
   Ticker reuse_ticker;
-  std::unique_ptr<ZmqPublisher> publisher;  // null: none configured
-  std::unique_ptr<http::HttpServer> http;
   std::optional<Ticker> memory_ticker;
   std::optional<Ticker> history_ticker;
   std::atomic<bool> wants_retry{false};

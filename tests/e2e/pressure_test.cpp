@@ -87,12 +87,13 @@ TEST_F(PressureTest, NoneIsAReactionThatIsNotShown) {
 }
 
 // Bodies use 3/4 of the memory, and then none. Requests go on meanwhile, so the memory is not idle
-// and only the reaction gives it back.
+// and only the reaction gives it back. A single long body keeps the pool from `normal`, so that
+// the reaction comes when all have ended.
 TEST(PoolPressureTest, APoolThatComesBackToNormalGivesItsMemoryBack) {
   const fakes::TempDir folder;
   const std::string config = (folder.path() / "config.json").string();
   std::ofstream(config) << R"({"caches": [], "pressure": {"pools": {
-    "elevated": 0.5, "reactions": {"normal": {"kind": "shrink"}, "elevated": {"kind": "callback"}}}}})";
+    "elevated": 0.1, "reactions": {"normal": {"kind": "shrink"}, "elevated": {"kind": "callback"}}}}})";
   ServerProcess server({.flags = {"--config", config}});
   Rest rest(server.endpoint());
   const TestCache cache(rest, {.pinned = 1});
