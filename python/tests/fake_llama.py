@@ -33,7 +33,10 @@ class FakeLlama:
         self.key: str | None = None
         self.slots: list[list[tuple[int, bytes]]] = [[] for _ in range(slots)]
         self.checkpoints: list[list[int]] = [[] for _ in range(slots)]  # of a recurrent model
-        self.save_s = 0.0
+        self.may_save = threading.Event()
+        self.may_go_on = threading.Event()  # with an answer, after a part of it
+        self.may_save.set()
+        self.may_go_on.set()
         self.step_s = 0.0  # between two parts of an answer
         self.cut_saves = False  # a save writes half of its file
         self.break_saves = False  # a save writes a wrong number of layers
@@ -233,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             path = llama.folder / body["filename"]
             if action == "save":
-                time.sleep(llama.save_s)
+                llama.may_save.wait()
                 data = llama.save(slot)
                 wrong = _broken(data) if llama.break_saves else data
                 path.write_bytes(wrong[: len(data) // 2] if llama.cut_saves else wrong)
@@ -285,6 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
                 event = b"data: " + json.dumps({"content": part}).encode() + b"\n\n"
                 self.wfile.write(b"%x\r\n" % len(event) + event + b"\r\n")
                 self.wfile.flush()
+                self.server_of.may_go_on.wait()
                 time.sleep(self.server_of.step_s)
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
